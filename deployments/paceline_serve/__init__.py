@@ -1,0 +1,1 @@
+"""Paceline on Ray Serve: the only package that imports Ray."""

@@ -1,0 +1,194 @@
+"""The configuration file: frozen sections, a bound and a sentence per field, unknown keys fail.
+
+*Identity* (model, engine, drafters, replica counts) restarts replicas when it changes; *tunables*
+(the `Tunables` section) reach running replicas through Ray Serve's ``user_config``.
+"""
+
+import re
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+_GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class ModelConfig(Section):
+    """The target model."""
+
+    source: str = "smollm2-135m"
+    """A name that `paceline models list` shows, a folder with safetensors, or a hub id such as org/name."""
+    name: str | None = None
+    """Name that clients use. Default: the source, or the folder's last part."""
+    revision: str | None = None
+    """Commit, tag or branch of a hub id; pin a commit in production."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """Precision of weights and KV cache."""
+    device: Literal["cpu", "cuda"] = "cpu"
+    """Where the target runs."""
+    max_context_tokens: int | None = Field(default=None, ge=16)
+    """Longest prompt plus output, in tokens. Default: the model's own limit."""
+
+    @property
+    def served_name(self) -> str:
+        """Name that clients use."""
+        return self.name or self.source.rstrip("/").rsplit("/", 1)[-1]
+
+
+class EngineConfig(Section):
+    """The engine of each target replica."""
+
+    kind: Literal["native"] = "native"
+    """Which engine decodes. Only the native one is built so far."""
+    kv_cache_tokens: int = Field(default=16384, ge=64)
+    """Size of the paged KV cache, in tokens."""
+    page_size: int = Field(default=16, ge=1, le=256)
+    """Tokens per KV page."""
+    max_running: int = Field(default=16, ge=1, le=1024)
+    """Most choices that decode together."""
+    max_waiting: int = Field(default=256, ge=0)
+    """Most choices that wait for admission; more are refused as overload."""
+    step_tokens: int = Field(default=512, ge=1)
+    """Most tokens of one pass: decodes and drafts first, then prefill chunks."""
+    threads: int = Field(default=2, ge=1, le=256)
+    """Threads of the target's arithmetic on CPU."""
+
+
+class DrafterConfig(Section):
+    """One drafter group: all replicas of one method with the same weights."""
+
+    method: Literal["ngram", "draft_model"]
+    """Drafting method."""
+    place: Literal["remote", "in_process"] = "remote"
+    """Replicas of their own behind gRPC, or inside each target replica."""
+    replicas: int = Field(default=1, ge=0, le=256)
+    """Replicas of a remote group."""
+    threads: int = Field(default=1, ge=1, le=256)
+    """Threads of the drafter's arithmetic on CPU."""
+    model: str | None = None
+    """draft_model only: name, folder or hub id; it must have the target's vocabulary."""
+    revision: str | None = None
+    """draft_model only: commit, tag or branch of a hub id."""
+    dtype: Literal["float32", "bfloat16", "float16"] = "float32"
+    """draft_model only: precision."""
+    num_layers: int | None = Field(default=None, ge=1)
+    """draft_model only: keep just the first layers of the model. Default: all."""
+    kv_cache_tokens: int = Field(default=16384, ge=64)
+    """draft_model only: size of its paged KV cache, in tokens."""
+    max_law_tokens: int = Field(default=256, ge=1, le=4096)
+    """draft_model only: most ids in a draft law that is sent to the target."""
+    min_match_tokens: int = Field(default=2, ge=1, le=16)
+    """ngram only: shortest suffix that counts as a match."""
+    max_match_tokens: int = Field(default=8, ge=1, le=64)
+    """ngram only: longest suffix that is looked up."""
+    session_ttl_s: float = Field(default=60.0, gt=0)
+    """A session without traffic for this long is dropped."""
+
+    @model_validator(mode="after")
+    def _check_method(self) -> "DrafterConfig":
+        if self.method == "draft_model" and self.model is None:
+            raise ValueError("a draft_model group needs 'model': a name, a folder or a hub id")
+        if self.method == "ngram" and self.model is not None:
+            raise ValueError("an ngram group has no model; remove 'model' or use method draft_model")
+        if self.min_match_tokens > self.max_match_tokens:
+            raise ValueError("min_match_tokens must not exceed max_match_tokens")
+        return self
+
+
+class TargetConfig(Section):
+    """The target group."""
+
+    replicas: int = Field(default=1, ge=1, le=256)
+    """Target replicas."""
+    num_cpus: float = Field(default=0.1, ge=0)
+    """Logical CPUs that each replica takes from Ray."""
+    num_gpus: float = Field(default=0.0, ge=0)
+    """GPUs that each replica takes from Ray."""
+    max_held: int = Field(default=64, ge=1)
+    """Most requests that one replica holds at a time, waiting ones included."""
+
+
+class GatewayConfig(Section):
+    """Gateways and the doors to them."""
+
+    replicas: int = Field(default=1, ge=1, le=256)
+    """Gateway replicas."""
+    host: str = "127.0.0.1"
+    """Address that the HTTP and gRPC doors bind."""
+    http_port: int = Field(default=8000, ge=1, le=65535)
+    """Port of the REST API."""
+    grpc_port: int = Field(default=9000, ge=1, le=65535)
+    """Port of the gRPC API."""
+    max_body_bytes: int = Field(default=2 * 2**20, ge=1024)
+    """Largest request body."""
+    max_ongoing: int = Field(default=256, ge=1)
+    """Most requests that one gateway replica works on at a time."""
+    request_timeout_s: float = Field(default=600.0, gt=0)
+    """Longest time of one request, from receipt to last token."""
+
+
+class PeerConfig(Section):
+    """gRPC between replicas."""
+
+    port_min: int = Field(default=20000, ge=1024, le=65535)
+    """First port that a replica's own gRPC server may bind."""
+    port_max: int = Field(default=20999, ge=1024, le=65535)
+    """Last port that a replica's own gRPC server may bind."""
+    max_message_bytes: int = Field(default=8 * 2**20, ge=64 * 1024)
+    """Largest message between replicas."""
+    hold_open_s: float = Field(default=5.0, gt=0)
+    """A hold without a stream ends after this long."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "PeerConfig":
+        if self.port_min > self.port_max:
+            raise ValueError("port_min must not exceed port_max")
+        return self
+
+
+class Tunables(Section):
+    """Settings that reach running replicas without a restart."""
+
+    speculation_enabled: bool = True
+    """Kill switch: false turns speculation off everywhere."""
+    max_draft_tokens: int = Field(default=5, ge=0, le=64)
+    """Upper limit of draft tokens per sequence and step. 0 turns speculation off."""
+    draft_wait_share: float = Field(default=0.5, ge=0, le=4)
+    """Longest wait for a remote draft, as a share of the measured step time."""
+    link_deadline_ms: int = Field(default=2000, ge=1)
+    """A draft older than this is not used any more."""
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    """Least severe level that is logged."""
+
+
+class DeploymentConfig(Section):
+    """A whole deployment."""
+
+    model: ModelConfig = ModelConfig()
+    """The target model."""
+    verifier: Literal["coupled", "rejection", "block"] = "coupled"
+    """How drafts are checked; see docs/concepts/lossless.md."""
+    engine: EngineConfig = EngineConfig()
+    """The engine of each target replica."""
+    target: TargetConfig = TargetConfig()
+    """The target group."""
+    drafters: dict[Annotated[str, Field(max_length=40)], DrafterConfig] = Field(default_factory=dict)
+    """Drafter groups by name; the name is what a request's speculation.drafter says."""
+    gateway: GatewayConfig = GatewayConfig()
+    """Gateways and the doors to them."""
+    peer: PeerConfig = PeerConfig()
+    """gRPC between replicas."""
+    tunables: Tunables = Tunables()
+    """Settings that reach running replicas without a restart."""
+
+    @model_validator(mode="after")
+    def _check_names(self) -> "DeploymentConfig":
+        for name in self.drafters:
+            if not _GROUP_NAME.fullmatch(name):
+                raise ValueError(f"drafter group name '{name}': use lower-case letters, digits and '-', at most 40")
+        return self

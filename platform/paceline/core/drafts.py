@@ -1,0 +1,127 @@
+"""What drafters and the engine exchange. Stdlib only: these records cross process and RPC borders."""
+
+from dataclasses import dataclass
+from enum import Enum
+
+from paceline.core.sampling_params import SamplingParams
+
+
+@dataclass(frozen=True, slots=True)
+class DraftTree:
+    """Candidate tokens of one sequence in breadth-first order; a chain is a tree with one branch.
+
+    Holds ids only, never tensors.
+    """
+
+    token_ids: tuple[int, ...]
+    parents: tuple[int, ...]  # parents[i] < i, or -1 for a child of the last committed token
+
+    @staticmethod
+    def chain(token_ids: tuple[int, ...]) -> "DraftTree":
+        """A tree in which every node has one child."""
+        return DraftTree(token_ids, tuple(range(-1, len(token_ids) - 1)))
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def is_chain(self) -> bool:
+        """Whether each node is the child of the node before it."""
+        return all(parent == index - 1 for index, parent in enumerate(self.parents))
+
+
+@dataclass(frozen=True, slots=True)
+class SparseLaw:
+    """The distribution a draft token was really drawn from: ids with non-zero probability.
+
+    ``probabilities`` are float32 values as they travel; both ends renormalise them in float64.
+    """
+
+    token_ids: tuple[int, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DraftBudget:
+    """Upper limits of one proposal. A depth of 0 only brings the drafter up to date."""
+
+    max_depth: int
+    max_nodes: int
+    top_k: int = 1
+
+
+class DrawRule(Enum):
+    """How a drafter picks its tokens; follows from the deployment's verifier."""
+
+    COUPLED = "coupled"  # argmax(log q + G) with the target's own noise; no q is sent
+    INDEPENDENT = "independent"  # drawn from q with noise of its own; q is sent
+
+
+@dataclass(frozen=True, slots=True)
+class DraftOpening:
+    """A session to open: one choice of one request at one drafter."""
+
+    session: str
+    sampling: SamplingParams
+    seed: int
+    choice: int
+    rule: DrawRule
+    prompt_tokens: int = 0  # output starts here: penalties and min_tokens count from it
+    tenant_salt: str = ""
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRequest:
+    """Brings a session up to date and asks for the next proposal, in one go.
+
+    The session's context becomes ``[0, base_length)``, checked against ``base_hash``, plus
+    ``new_token_ids``. Sending it twice is harmless.
+    """
+
+    session: str
+    base_length: int
+    base_hash: int
+    new_token_ids: tuple[int, ...]
+    budget: DraftBudget
+    deadline_ms: int = 0  # how long the answer is of use, as a duration; 0: no limit
+
+    @property
+    def context_length(self) -> int:
+        """Length of the session's context once this request is applied."""
+        return self.base_length + len(self.new_token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class DraftProposal:
+    """Tokens proposed after the context ``[0, base_length)`` with hash ``base_hash``.
+
+    ``laws`` is empty (every draft counts as drawn from a one-hot law) or has one entry per node.
+    """
+
+    session: str
+    base_length: int
+    base_hash: int
+    tree: DraftTree
+    laws: tuple[SparseLaw, ...] = ()
+    draft_ms: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NeedSync:
+    """The drafter has only ``[0, from_length)`` of the session; 0 also means that it is unknown."""
+
+    session: str
+    from_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class DraftRefusal:
+    """The drafter will not draft for this session now."""
+
+    session: str
+    reason: str
+    retry_after_ms: int = 0
+
+
+DraftReply = DraftProposal | NeedSync | DraftRefusal

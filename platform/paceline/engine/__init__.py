@@ -1,0 +1,1 @@
+"""The native engine: scheduler, step, speculation, delivery."""

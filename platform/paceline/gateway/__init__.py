@@ -1,0 +1,1 @@
+"""REST and gRPC doors: validation, queue, relay."""

@@ -1,0 +1,1 @@
+"""Model files, families and the flat-batch forward pass."""

@@ -1,0 +1,21 @@
+"""One sequence's part of a flat batch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.kvcache.page_pool import PageTable
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardRow:
+    """Tokens of one sequence to compute in this pass.
+
+    ``[0, start)`` of the sequence has valid K/V in ``table``; the pass computes ``token_ids`` at
+    positions ``start, start + 1, ...`` and returns logits for the last ``num_logits`` of them. The
+    table already covers ``start + len(token_ids)`` tokens.
+    """
+
+    token_ids: Sequence[int]
+    start: int
+    table: PageTable
+    num_logits: int

@@ -1,0 +1,1 @@
+"""Speculative or plain, decided per request."""

@@ -1,0 +1,57 @@
+"""Picks speculative or plain decoding for a request: pure functions over a snapshot."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from paceline.core.load import DrafterGroupStatus
+from paceline.core.plans import Plan, Route, SpeculationMode, SpeculationPreference
+
+
+@dataclass(frozen=True, slots=True)
+class RoutingSnapshot:
+    """What the router knows at the moment of the decision."""
+
+    drafter_groups: Sequence[DrafterGroupStatus]
+    queued: int  # requests that wait in gateway and engine queues
+    running: int  # choices that decode now
+    default_draft_tokens: int  # the deployment's draft budget
+    speculation_enabled: bool  # the operator's kill switch
+
+
+class Policy(Protocol):
+    """Decides a request's plan."""
+
+    def decide(self, preference: SpeculationPreference, snapshot: RoutingSnapshot) -> Plan:
+        """Return the plan; never raises, never blocks."""
+
+
+class SpeculateWhenLive:
+    """Speculates whenever the wanted drafter group (or, without a wish, the first one) is live."""
+
+    def decide(self, preference: SpeculationPreference, snapshot: RoutingSnapshot) -> Plan:
+        """Return the plan for one request."""
+        if preference.mode is SpeculationMode.OFF:
+            return _plain("the request turned speculation off")
+        if not snapshot.speculation_enabled:
+            return _plain("the operator turned speculation off")
+        if preference.max_draft_tokens == 0 or snapshot.default_draft_tokens == 0:
+            return _plain("the draft budget is 0")
+        candidates = [group for group in snapshot.drafter_groups if preference.drafter in (None, group.name)]
+        live = [group for group in candidates if group.live]
+        if not live:
+            return _plain(_why_not_live(preference.drafter, candidates))
+        budget = preference.max_draft_tokens or snapshot.default_draft_tokens
+        group = live[0]
+        return Plan(Route.SPECULATIVE, f"drafter group '{group.name}' is live", group.name, budget)
+
+
+def _plain(reason: str) -> Plan:
+    return Plan(Route.PLAIN, reason)
+
+
+def _why_not_live(wanted: str | None, candidates: Sequence[DrafterGroupStatus]) -> str:
+    if not candidates:
+        return f"no live drafter in group '{wanted}'" if wanted else "no drafter group is deployed"
+    details = "; ".join(f"{group.name}: {group.detail or 'no replica'}" for group in candidates)
+    return f"no drafter is live ({details})"

@@ -1,0 +1,1 @@
+"""Metric catalogue, trace context and logging."""

@@ -1,0 +1,1 @@
+"""The target distribution, noise and the verifiers."""
