@@ -1,0 +1,190 @@
+"""Every metric that Paceline exports. Names, units and labels are set here and nowhere else.
+
+Counters live in the hot path; rates and ratios are left to the query, which the doc text gives where one
+is wanted. Every process has all metrics of its role: gateways ``gateway.*``, targets ``engine.*``,
+``spec.*`` and ``link.*``, drafters ``drafter.*``.
+"""
+
+from paceline.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Label
+
+NO_GROUP = "none"  # value of the label "group" for plain decoding
+MAX_POSITION = 64  # the largest draft budget
+
+_GROUP = Label("group", "Drafter group by its name in the configuration; `none` for plain decoding.")
+_DRAFTER_GROUP = Label("group", "Drafter group by its name in the configuration.")
+_POSITION = Label(
+    "position",
+    "Place of a draft in its proposal; 0 is the first.",
+    tuple(str(position) for position in range(MAX_POSITION)),
+)
+_ROUTE = Label("route", "How the request was decoded.", ("plain", "speculative"))
+_MODE = Label("mode", "What the request asked for in `speculation.mode`.", ("auto", "on", "off"))
+_DOOR = Label("door", "Public API that the request came through.", ("http", "grpc"))
+_FINISH = Label("finish", "How it ended.", ("stop", "length", "abort", "error"))
+_ERROR_REASON = Label(
+    "reason",
+    "Reason of the error, as the client sees it.",
+    (
+        "INVALID_REQUEST",
+        "CONTEXT_LENGTH_EXCEEDED",
+        "UNSUPPORTED_FEATURE",
+        "MODEL_NOT_FOUND",
+        "DRAFTER_GROUP_NOT_FOUND",
+        "PAYLOAD_TOO_LARGE",
+        "UNAUTHENTICATED",
+        "OVERLOADED",
+        "TARGET_UNAVAILABLE",
+        "DEADLINE_EXCEEDED",
+        "STREAM_GAP",
+        "ENGINE_FAILED",
+        "CACHE_CORRUPTION",
+        "INTERNAL",
+    ),
+)
+_PAGE_STATE = Label("state", "`free` pages have no holder; `held` ones have.", ("free", "held"))
+_REPLY_KIND = Label("kind", "What the drafter answered.", ("proposal", "need_sync", "refused"))
+_DROP_REASON = Label(
+    "reason",
+    "Why the proposal was not verified: `stale` (another prefix), `late` (past its deadline), `invalid` (failed a "
+    "check of untrusted input), `replaced` (a newer request), `closed` (its session ended), `full` (bounded outbox).",
+    ("stale", "late", "invalid", "replaced", "closed", "full"),
+)
+_REFUSAL_REASON = Label(
+    "reason",
+    "Why the drafter did not draft.",
+    ("CONTEXT_LENGTH", "KV_FULL", "DRAFTER_FAILED", "DEADLINE", "DRAINING"),
+)
+
+_STEP_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 1.6, 3.2)
+_REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
+
+# Gateway
+
+REQUESTS = Counter(
+    "gateway.requests",
+    "{request}",
+    "Requests that were routed and have ended. Requests that asked for speculation and ran plain: "
+    'rate(paceline_gateway_requests_total{mode="on",route="plain"}[5m]).',
+    (_DOOR, _MODE, _ROUTE, _FINISH),
+)
+FAILED_REQUESTS = Counter(
+    "gateway.failed_requests",
+    "{request}",
+    "Requests that ended with an error, refused ones included. Errors that are not the client's: "
+    'sum(rate(paceline_gateway_failed_requests_total{reason=~"TARGET_UNAVAILABLE|ENGINE_FAILED|INTERNAL"}[5m])).',
+    (_DOOR, _ERROR_REASON),
+)
+QUEUED_REQUESTS = Gauge("gateway.queued_requests", "{request}", "Requests that wait for a target replica.")
+OPEN_STREAMS = Gauge("gateway.open_streams", "{request}", "Requests that hold a target replica.")
+PROMPT_TOKENS = Counter("gateway.prompt_tokens", "{token}", "Prompt tokens of routed requests, once per request.")
+COMPLETION_TOKENS = Counter("gateway.completion_tokens", "{token}", "Committed tokens sent to clients.", (_ROUTE,))
+FIRST_TOKEN_TIME = Histogram(
+    "gateway.first_token_time",
+    "s",
+    "Time from the receipt of a request to its first committed token.",
+    (_ROUTE,),
+    _REQUEST_BUCKETS,
+)
+REQUEST_TIME = Histogram(
+    "gateway.request_time", "s", "Time from the receipt of a request to its end.", (_ROUTE,), _REQUEST_BUCKETS
+)
+
+# Engine
+
+RUNNING = Gauge("engine.running", "{choice}", "Choices that hold KV pages.")
+WAITING = Gauge("engine.waiting", "{choice}", "Choices that wait for admission.")
+KV_PAGES = Gauge("engine.kv_pages", "{page}", "Pages of the target's KV cache.", (_PAGE_STATE,))
+STEPS = Counter("engine.steps", "{step}", "Engine steps that ran a target pass.")
+STEP_TIME = Histogram("engine.step_time", "s", "Time of one engine step.", (), _STEP_BUCKETS)
+TARGET_FORWARDS = Counter("engine.target_forwards", "{pass}", "Passes of the target model.")
+PREFILL_TOKENS = Counter("engine.prefill_tokens", "{token}", "Prompt tokens that went through the target.")
+DECODE_TOKENS = Counter(
+    "engine.decode_tokens", "{token}", "Last committed tokens and drafts that went through the target."
+)
+FINISHED_CHOICES = Counter("engine.finished_choices", "{choice}", "Choices that ended.", (_FINISH,))
+VERIFY_CALLS = Counter("engine.verify_calls", "{call}", "Calls of the verifier with at least one draft.")
+DRAFTER_CALLS = Counter("engine.drafter_calls", "{call}", "Requests to a drafter, one per step and group.", (_GROUP,))
+
+# Speculation, seen by the target
+
+ROUNDS = Counter(
+    "spec.rounds",
+    "{round}",
+    "Target passes that committed a choice's tokens, once per choice. tau: "
+    "rate(paceline_spec_committed_tokens_total[5m]) / rate(paceline_spec_rounds_total[5m]).",
+    (_GROUP,),
+)
+COMMITTED_TOKENS = Counter(
+    "spec.committed_tokens", "{token}", "Committed tokens, the target's own included.", (_GROUP,)
+)
+DRAFTED_TOKENS = Counter("spec.drafted_tokens", "{token}", "Draft tokens that were in a target pass.", (_GROUP,))
+TESTED_TOKENS = Counter(
+    "spec.tested_tokens",
+    "{token}",
+    "Draft tokens that verification looked at; none after the first rejection.",
+    (_GROUP,),
+)
+ACCEPTED_TOKENS = Counter(
+    "spec.accepted_tokens",
+    "{token}",
+    "Draft tokens kept by verification. alpha: "
+    "rate(paceline_spec_accepted_tokens_total[5m]) / rate(paceline_spec_tested_tokens_total[5m]).",
+    (_GROUP,),
+)
+TESTED_AT = Counter(
+    "spec.tested_at",
+    "{round}",
+    "Rounds that tested the draft at this position.",
+    (_GROUP, _POSITION),
+)
+ACCEPTED_AT = Counter(
+    "spec.accepted_at",
+    "{round}",
+    "Rounds that accepted the draft at this position. a_i: "
+    "rate(paceline_spec_accepted_at_total[5m]) / rate(paceline_spec_tested_at_total[5m]).",
+    (_GROUP, _POSITION),
+)
+DRAFT_WAIT = Histogram(
+    "spec.draft_wait", "s", "Time that a step waited for drafts of this group.", (_GROUP,), _STEP_BUCKETS
+)
+VERIFY_TIME = Histogram("spec.verify_time", "s", "Time of one call of the verifier.", (), _STEP_BUCKETS)
+REROOTED_DRAFTS = Counter(
+    "spec.rerooted_drafts", "{proposal}", "Late proposals of which a part was still of use.", (_GROUP,)
+)
+DROPPED_DRAFTS = Counter(
+    "spec.dropped_drafts", "{proposal}", "Proposals that were never verified.", (_GROUP, _DROP_REASON)
+)
+
+# Link, seen by the target
+
+LINK_REPLIES = Counter("link.replies", "{reply}", "Replies of a remote drafter group.", (_GROUP, _REPLY_KIND))
+LINK_CONNECTS = Counter("link.connects", "{connection}", "Links that passed the handshake.", (_GROUP,))
+LINK_FAILURES = Counter(
+    "link.failures", "{connection}", "Links that broke, could not connect or were refused at the handshake.", (_GROUP,)
+)
+LINK_REPLY_TIME = Histogram(
+    "link.reply_time", "s", "Time from a request on the link to its first reply.", (_GROUP,), _STEP_BUCKETS
+)
+
+# Drafter, seen by itself
+
+DRAFTER_SESSIONS = Gauge("drafter.sessions", "{session}", "Sessions that the drafter knows.", (_DRAFTER_GROUP,))
+DRAFTER_PENDING = Gauge("drafter.pending", "{row}", "Rows that wait for a proposal.", (_DRAFTER_GROUP,))
+DRAFTER_LINKS = Gauge("drafter.links", "{connection}", "Targets that are linked to the drafter.", (_DRAFTER_GROUP,))
+DRAFTER_ROWS = Counter("drafter.rows", "{row}", "Rows that arrived over links.", (_DRAFTER_GROUP,))
+DRAFTER_REPLIES = Counter(
+    "drafter.replies", "{reply}", "Replies that were sent over links.", (_DRAFTER_GROUP, _REPLY_KIND)
+)
+DRAFTER_TOKENS = Counter("drafter.tokens", "{token}", "Draft tokens that were sent over links.", (_DRAFTER_GROUP,))
+DRAFTER_REFUSALS = Counter(
+    "drafter.refusals", "{row}", "Rows that the drafter would not draft for.", (_DRAFTER_GROUP, _REFUSAL_REASON)
+)
+DRAFTER_DROPS = Counter(
+    "drafter.drops", "{row}", "Rows and replies that were dropped unsent.", (_DRAFTER_GROUP, _DROP_REASON)
+)
+DRAFTER_FAILURES = Counter("drafter.failures", "{call}", "Calls in which the method raised.", (_DRAFTER_GROUP,))
+DRAFT_TIME = Histogram(
+    "drafter.draft_time", "s", "Time of one unit of drafting work.", (_DRAFTER_GROUP,), _STEP_BUCKETS
+)
+
+ALL: tuple[Instrument, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))
