@@ -1,0 +1,36 @@
+"""From what a user writes as a model to a folder on disk."""
+
+import re
+from pathlib import Path
+
+from paceline.errors import ModelUnavailableError
+from paceline.modeling.catalogue import CATALOGUE
+from paceline.modeling.fetch import fetch_model
+from paceline.modeling.hub import fetch_from_hub
+from paceline.modeling.progress import Progress, silent
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
+
+
+def resolve_model(source: str, revision: str | None = None, *, progress: Progress = silent) -> Path:
+    """Folder of ``source``: a catalogue name, a folder, or a hub id, in this order.
+
+    Downloads what is not cached. Raises ModelUnavailableError with what to do.
+    """
+    entry = CATALOGUE.get(source)
+    if entry:
+        if revision is not None:
+            raise ModelUnavailableError(f"'{source}' has one fixed revision; remove 'revision'.")
+        return fetch_model(entry, progress=progress)
+    folder = Path(source).expanduser()
+    if folder.is_dir():
+        if not (folder / "config.json").is_file():
+            raise ModelUnavailableError(f"The folder {folder} has no config.json, so it holds no model.")
+        return folder.resolve()
+    if source.startswith((".", "/", "~")):
+        raise ModelUnavailableError(f"There is no folder {folder}.")
+    if _HUB_ID.fullmatch(source):
+        return fetch_from_hub(source, revision)
+    raise ModelUnavailableError(
+        f"There is no model '{source}'. Use a name ({', '.join(CATALOGUE)}), a folder, or a hub id such as org/name."
+    )
