@@ -1,0 +1,239 @@
+"""The native engine behind the EngineBackend protocol: assembly, and the bridge to asyncio."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from paceline.backends.fingerprint import system_fingerprint
+from paceline.config.schema import DeploymentConfig, Tunables
+from paceline.core.generation import FinishReason, GenerationChunk, GenerationRequest
+from paceline.core.load import TargetLoad
+from paceline.core.model_identity import ModelIdentity
+from paceline.drafting.drafter import Drafter
+from paceline.engine.engine import Engine, EngineModel
+from paceline.engine.engine_thread import EngineThread
+from paceline.engine.scheduler import Scheduler, SchedulerLimits
+from paceline.engine.speculation import DrafterSlot, Speculation, SpeculationSettings
+from paceline.errors import ContextLengthExceededError, PacelineError
+from paceline.modeling.loader import load_model
+from paceline.modeling.runner import ModelRunner
+from paceline.telemetry.metrics import Metrics
+from paceline.text.tokenizer import TextTokenizer
+from paceline.verification.verifier import make_verifier
+
+logger = logging.getLogger(__name__)
+
+_Event = list[GenerationChunk] | PacelineError
+
+
+@dataclass(frozen=True, slots=True)
+class NativeParts:
+    """Everything below the bridge; tests assemble it from smaller pieces."""
+
+    engine: Engine
+    scheduler: Scheduler
+    speculation: Speculation
+    runner: ModelRunner
+    identity: ModelIdentity
+    metrics: Metrics
+
+
+class NativeBackend:
+    """Runs an engine on its own thread and hands its chunks to the asyncio loop of each caller."""
+
+    def __init__(self, assemble: Callable[[Callable[[list[GenerationChunk]], None]], NativeParts]) -> None:
+        """Assemble and start; ``assemble`` is given the function that takes each step's chunks."""
+        self._streams: dict[str, _Stream] = {}
+        self._parts = assemble(self._deliver)
+        self._thread = EngineThread(self._parts.engine, on_error=self._fail)
+        self._thread.start()
+
+    @classmethod
+    def start(
+        cls,
+        model_folder: Path,
+        *,
+        config: DeploymentConfig,
+        drafters: Mapping[str, Drafter],
+        metrics: Metrics | None = None,
+    ) -> "NativeBackend":
+        """Load the model and start decoding; blocks for as long as loading takes.
+
+        Raises ModelRefusedError if the model cannot be served right here.
+        """
+        metrics = metrics or Metrics()
+        return cls(lambda deliver: assemble_native(model_folder, config, drafters, metrics, deliver))
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """The model that is served."""
+        return self._parts.identity
+
+    @property
+    def metrics(self) -> Metrics:
+        """Counters of this engine."""
+        return self._parts.metrics
+
+    @property
+    def parts(self) -> NativeParts:
+        """What the backend is made of, for inspection while it is idle."""
+        return self._parts
+
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[Sequence[GenerationChunk]]:
+        """Stream batches of chunks; see `EngineBackend.generate`."""
+        self._check_fits(request)
+        stream = _Stream(asyncio.get_running_loop(), remaining=request.num_choices)
+        self._streams[request.key] = stream
+        self._thread.submit(request)
+        try:
+            while stream.remaining:
+                event = await stream.events.get()
+                if isinstance(event, PacelineError):
+                    stream.remaining = 0
+                    raise event
+                stream.remaining -= sum(chunk.finish is not None for chunk in event)
+                yield event
+        finally:
+            del self._streams[request.key]
+            if stream.remaining:
+                self._thread.abort(request.key)
+
+    async def abort(self, key: str) -> None:
+        """End a request at whatever point it is; its stream ends with chunks that say so."""
+        self._thread.abort(key)
+        stream = self._streams.get(key)
+        if stream is not None:
+            stream.put([_aborted(key)] * stream.remaining)
+
+    def snapshot(self) -> TargetLoad:
+        """Load at this moment, as far as another thread can tell."""
+        pool = self._parts.runner.pool
+        return TargetLoad(
+            running=len(self._parts.scheduler.running),
+            waiting=len(self._parts.scheduler.waiting),
+            total_pages=pool.num_pages,
+            free_pages=pool.num_free,
+            decode_tokens_per_s=self._parts.engine.decode_tokens_per_s,
+            drafter_groups=self._parts.speculation.groups(),
+        )
+
+    def apply_tunables(self, tunables: Tunables) -> None:
+        """Use new tunables from the next step on, for running answers too."""
+        settings = _settings(tunables)
+        self._thread.call(lambda: self._parts.speculation.apply(settings))
+
+    def check_health(self) -> None:
+        """Raise EngineFailedError if the engine's thread died or makes no progress."""
+        self._thread.check_health()
+
+    async def close(self) -> None:
+        """End all requests and the thread."""
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.close)
+
+    def _check_fits(self, request: GenerationRequest) -> None:
+        """Refuse at once what could never be admitted."""
+        pool = self._parts.runner.pool
+        limit = min(self.identity.context_length, pool.num_pages * pool.page_size)
+        num_prompt, max_tokens = len(request.prompt_token_ids), request.sampling.max_tokens
+        if num_prompt + max_tokens > limit:
+            raise ContextLengthExceededError(num_prompt, max_tokens, limit)
+
+    def _deliver(self, chunks: list[GenerationChunk]) -> None:
+        """Engine thread: one message per step and stream."""
+        by_key: defaultdict[str, list[GenerationChunk]] = defaultdict(list)
+        for chunk in chunks:
+            by_key[chunk.key].append(chunk)
+        for key, batch in by_key.items():
+            self._post(key, batch)
+
+    def _fail(self, keys: list[str], error: PacelineError) -> None:
+        for key in keys:
+            self._post(key, error)
+
+    def _post(self, key: str, event: _Event) -> None:
+        stream = self._streams.get(key)
+        if stream is not None:
+            stream.put(event)
+
+
+class _Stream:
+    """Events of one request on their way to its asyncio loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, remaining: int) -> None:
+        self.events: asyncio.Queue[_Event] = asyncio.Queue()
+        self.remaining = remaining  # choices that have not finished
+        self._loop = loop
+
+    def put(self, event: _Event) -> None:
+        """Hand over an event from any thread; lost if the loop is gone."""
+        try:
+            self._loop.call_soon_threadsafe(self.events.put_nowait, event)
+        except RuntimeError:
+            logger.debug("a stream's event loop has ended")
+
+
+def _aborted(key: str) -> GenerationChunk:
+    return GenerationChunk(key, 0, 0, (), "", 0, finish=FinishReason.ABORT)
+
+
+def _settings(tunables: Tunables) -> SpeculationSettings:
+    return SpeculationSettings(
+        enabled=tunables.speculation_enabled,
+        max_draft_tokens=tunables.max_draft_tokens,
+        wait_share=tunables.draft_wait_share,
+        deadline_ms=tunables.link_deadline_ms,
+    )
+
+
+def assemble_native(
+    model_folder: Path,
+    config: DeploymentConfig,
+    drafters: Mapping[str, Drafter],
+    metrics: Metrics,
+    deliver: Callable[[list[GenerationChunk]], None],
+) -> NativeParts:
+    """Load the target and put the engine together from its sections of the configuration."""
+    engine_config = config.engine
+    torch.set_num_threads(engine_config.threads)
+    loaded = load_model(model_folder, dtype=config.model.dtype, device=config.model.device)
+    runner = ModelRunner(
+        loaded,
+        num_pages=-(-engine_config.kv_cache_tokens // engine_config.page_size),
+        page_size=engine_config.page_size,
+    )
+    tokenizer = TextTokenizer.load(model_folder, vocab_size=loaded.vocab_size)
+    verifier = make_verifier(config.verifier)
+    context = min(config.model.max_context_tokens or loaded.context_length, loaded.context_length)
+    identity = ModelIdentity(
+        name=config.model.served_name,
+        system_fingerprint=system_fingerprint(config, loaded.weights_version, tokenizer.vocabulary),
+        context_length=context,
+        vocabulary=tokenizer.vocabulary,
+        eos_token_ids=loaded.eos_token_ids,
+    )
+    speculation = Speculation(
+        {name: DrafterSlot(drafter, config.drafters[name].place == "in_process") for name, drafter in drafters.items()},
+        rule=verifier.draw_rule,
+        vocab_size=loaded.vocab_size,
+        settings=_settings(config.tunables),
+        metrics=metrics,
+    )
+    scheduler = Scheduler(
+        runner.pool,
+        SchedulerLimits(engine_config.max_running, engine_config.max_waiting, engine_config.step_tokens),
+    )
+    engine = Engine(
+        EngineModel(tokenizer, loaded.eos_token_ids, context),
+        runner,
+        scheduler,
+        speculation,
+        verifier,
+        metrics=metrics,
+        deliver=deliver,
+    )
+    return NativeParts(engine, scheduler, speculation, runner, identity, metrics)

@@ -1,0 +1,50 @@
+"""Counts what a step did. Kept apart so that the step reads as its algorithm."""
+
+from collections.abc import Sequence as SequenceOf
+
+from paceline.engine.scheduler import Scheduler
+from paceline.engine.sequence import Sequence
+from paceline.engine.step_plan import Commit, StepPlan
+from paceline.kvcache.page_pool import PagePool
+from paceline.telemetry import catalogue
+from paceline.telemetry.metrics import Metrics
+
+
+def record_pass(metrics: Metrics, plan: StepPlan, num_tokens: int) -> None:
+    """Count one target pass over ``num_tokens`` tokens, drafts included."""
+    prefill = plan.num_prefill_tokens
+    metrics.count(catalogue.STEPS)
+    metrics.count(catalogue.TARGET_FORWARDS)
+    metrics.count(catalogue.PREFILL_TOKENS, prefill)
+    metrics.count(catalogue.DECODE_TOKENS, num_tokens - prefill)
+
+
+def record_round(metrics: Metrics, group: str | None, commit: Commit, num_committed: int) -> None:
+    """Count one round of one choice; ``num_committed`` tokens of it stand."""
+    label = group or catalogue.NO_GROUP
+    metrics.count(catalogue.ROUNDS, 1, group=label)
+    metrics.count(catalogue.COMMITTED_TOKENS, num_committed, group=label)
+    if not commit.drafted:
+        return
+    metrics.count(catalogue.DRAFTED_TOKENS, len(commit.drafted), group=label)
+    metrics.count(catalogue.TESTED_TOKENS, commit.tested, group=label)
+    metrics.count(catalogue.ACCEPTED_TOKENS, commit.accepted, group=label)
+    for position in range(commit.tested):
+        metrics.count(catalogue.TESTED_AT, 1, group=label, position=str(position))
+    for position in range(commit.accepted):
+        metrics.count(catalogue.ACCEPTED_AT, 1, group=label, position=str(position))
+
+
+def record_finish(metrics: Metrics, sequences: SequenceOf[Sequence]) -> None:
+    """Count choices that ended in this step."""
+    for sequence in sequences:
+        if sequence.finish is not None:
+            metrics.count(catalogue.FINISHED_CHOICES, 1, finish=sequence.finish.value)
+
+
+def record_load(metrics: Metrics, scheduler: Scheduler, pool: PagePool) -> None:
+    """Set the gauges of queue and cache."""
+    metrics.set(catalogue.RUNNING, len(scheduler.running))
+    metrics.set(catalogue.WAITING, len(scheduler.waiting))
+    metrics.set(catalogue.KV_PAGES, pool.num_free, state="free")
+    metrics.set(catalogue.KV_PAGES, pool.num_pages - pool.num_free, state="held")

@@ -1,0 +1,104 @@
+"""Runs an engine on a thread of its own; the rest of the process talks to it through an inbox."""
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+
+from paceline.core.generation import GenerationRequest
+from paceline.engine.engine import Engine
+from paceline.errors import EngineFailedError, OverloadedError, PacelineError
+
+logger = logging.getLogger(__name__)
+
+_IDLE_POLL_S = 0.5
+_MAX_FAILED_STEPS = 3  # in a row, before the replica calls itself unhealthy
+
+OnError = Callable[[list[str], PacelineError], None]  # keys of requests that ended, and why
+
+
+class EngineThread:
+    """Owns the engine's loop. `submit` and `abort` may be called from any thread and never block."""
+
+    def __init__(self, engine: Engine, *, on_error: OnError, stall_after_s: float = 60.0) -> None:
+        self._engine = engine
+        self._on_error = on_error
+        self._stall_after_s = stall_after_s
+        self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._last_progress = time.monotonic()
+        self._busy = False
+        self._failed_steps = 0
+        self._thread = threading.Thread(target=self._run, name="paceline-engine", daemon=True)
+
+    def start(self) -> None:
+        """Start the loop."""
+        self._thread.start()
+
+    def submit(self, request: GenerationRequest) -> None:
+        """Queue a request; a refusal is reported through ``on_error``."""
+        self._inbox.put(lambda: self._add(request))
+
+    def abort(self, key: str) -> None:
+        """End a request before the next step."""
+        self._inbox.put(lambda: self._engine.abort(key))
+
+    def call(self, action: Callable[[], None]) -> None:
+        """Run ``action`` on the engine's thread, between steps."""
+        self._inbox.put(action)
+
+    def close(self) -> None:
+        """End all requests and the loop; returns when the thread is gone."""
+        self._inbox.put(None)
+        self._thread.join()
+
+    def check_health(self) -> None:
+        """Raise EngineFailedError if the loop died, keeps failing, or works without progress."""
+        if not self._thread.is_alive():
+            raise EngineFailedError("its thread is gone")
+        if self._failed_steps >= _MAX_FAILED_STEPS:
+            raise EngineFailedError(f"{self._failed_steps} steps in a row raised")
+        stalled_s = time.monotonic() - self._last_progress
+        if self._busy and stalled_s > self._stall_after_s:
+            raise EngineFailedError(f"no step finished for {stalled_s:.0f} s while requests wait")
+
+    def _run(self) -> None:
+        while self._drain_inbox():
+            self._busy = self._engine.has_work
+            if self._busy:
+                self._step()
+            self._last_progress = time.monotonic()
+        self._report(self._engine.fail_all(), EngineFailedError("the replica is shutting down"))
+
+    def _drain_inbox(self) -> bool:
+        """Run what has arrived; wait a little if there is nothing else to do. False ends the loop."""
+        block = not self._engine.has_work
+        while True:
+            try:
+                action = self._inbox.get(block=block, timeout=_IDLE_POLL_S if block else None)
+            except queue.Empty:
+                return True
+            if action is None:
+                return False
+            action()
+            block = False
+
+    def _add(self, request: GenerationRequest) -> None:
+        try:
+            self._engine.add(request)
+        except OverloadedError as error:
+            self._on_error([request.key], error)
+
+    def _step(self) -> None:
+        try:
+            self._engine.step()
+            self._failed_steps = 0
+        except Exception as error:  # noqa: BLE001 - the thread's border: a failed step ends its requests, not the replica
+            self._failed_steps += 1
+            logger.exception("engine step failed")
+            known = error if isinstance(error, PacelineError) else EngineFailedError(type(error).__name__)
+            self._report(self._engine.fail_all(), known)
+
+    def _report(self, keys: list[str], error: PacelineError) -> None:
+        if keys:
+            self._on_error(keys, error)

@@ -1,0 +1,83 @@
+"""One choice of one request while it decodes."""
+
+from dataclasses import dataclass
+
+from paceline.core.generation import ChoiceStats, FinishReason, GenerationRequest
+from paceline.core.hashed_tokens import HashedTokens
+from paceline.kvcache.page_pool import PagePool, PageTable
+from paceline.text.choice_text import ChoiceText
+from paceline.verification.sampler_state import SamplerState
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """State of one choice; the scheduler owns it, everything derived is a property.
+
+    [0, num_computed)             K/V valid
+    [num_computed, len(tokens))   committed, computed in a coming step
+    [len(tokens), slots)          draft look-ahead of one pass; rolled back on rejection
+    """
+
+    request: GenerationRequest
+    choice: int
+    tokens: HashedTokens  # prompt and committed tokens
+    sampler: SamplerState
+    text: ChoiceText
+    max_length: int  # prompt plus output that this choice may reach
+    table: PageTable | None = None  # None while it waits for admission
+    num_computed: int = 0
+    finish: FinishReason | None = None
+    rounds: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    switches: int = 0
+    delivered: int = 0  # output tokens handed on so far
+
+    @property
+    def key(self) -> str:
+        """Key of the request, ``request_id/attempt``."""
+        return self.request.key
+
+    @property
+    def num_prompt(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.request.prompt_token_ids)
+
+    @property
+    def num_output(self) -> int:
+        """Committed output tokens."""
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def tokens_left(self) -> int:
+        """Output tokens that may still be committed."""
+        return self.max_length - len(self.tokens)
+
+    @property
+    def decoding(self) -> bool:
+        """Whether only the newest token lacks K/V, so that drafts may follow it."""
+        return self.num_output > 0 and self.num_computed == len(self.tokens) - 1
+
+    def admit(self, pool: PagePool) -> None:
+        """Take the reservation that lasts to the end of the choice."""
+        self.table = PageTable(pool, self.max_length)
+
+    def free(self) -> None:
+        """Give back all pages. Freeing twice is harmless."""
+        if self.table is not None:
+            self.table.free()
+            self.table = None
+
+    def stats(self, drafter: str | None) -> ChoiceStats:
+        """Counts for the last chunk."""
+        return ChoiceStats(
+            prompt_tokens=self.num_prompt,
+            completion_tokens=self.num_output,
+            rounds=self.rounds,
+            drafted=self.drafted,
+            tested=self.tested,
+            accepted=self.accepted,
+            drafter=drafter,
+            switches=self.switches,
+        )

@@ -1,0 +1,243 @@
+"""Asks drafters for proposals and gathers them, without ever depending on an answer."""
+
+import logging
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from paceline.core.drafts import DraftProposal, DraftRefusal, DraftReply, DraftRequest, DrawRule, NeedSync
+from paceline.core.load import DrafterGroupStatus
+from paceline.drafting.drafter import Drafter
+from paceline.engine.draft_session import DraftSession
+from paceline.engine.reroot import reroot, shorten
+from paceline.engine.sequence import Sequence
+from paceline.engine.step_plan import Drafts, PlannedRow, StepPlan
+from paceline.telemetry import catalogue
+from paceline.telemetry.metrics import Metrics
+
+logger = logging.getLogger(__name__)
+
+_MAX_RESENDS = 2  # of one request, after NEED_SYNC
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSlot:
+    """A drafter group that this engine can use."""
+
+    drafter: Drafter
+    local: bool  # in this process: collecting computes, so there is nothing to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationSettings:
+    """Tunables of speculation; see `config.schema.Tunables`."""
+
+    enabled: bool
+    max_draft_tokens: int
+    wait_share: float  # of the measured step time
+    deadline_ms: int
+
+
+class Speculation:
+    """Sessions of all sequences at all drafters.
+
+    `request` sends what was committed and asks for the next proposals; `collect` takes what is there
+    when the next pass starts. A row whose reply is late goes plain in that pass; its reply is
+    re-rooted when it comes.
+    """
+
+    def __init__(
+        self,
+        slots: Mapping[str, DrafterSlot],
+        *,
+        rule: DrawRule,
+        vocab_size: int,
+        settings: SpeculationSettings,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self.step_time_s = 0.0  # mean of recent passes; the engine keeps it up to date
+        self._slots = slots
+        self._rule = rule
+        self._vocab_size = vocab_size
+        self._metrics = metrics
+        self._sessions: dict[str, DraftSession] = {}  # by session name
+        self._by_sequence: dict[Sequence, DraftSession] = {}
+
+    def apply(self, settings: SpeculationSettings) -> None:
+        """Use other settings from the next step on."""
+        self._settings = settings
+
+    def groups(self) -> tuple[DrafterGroupStatus, ...]:
+        """State of every drafter group, for the router."""
+        return tuple(
+            DrafterGroupStatus(name, slot.drafter.method, slot.drafter.live, slot.drafter.detail)
+            for name, slot in self._slots.items()
+        )
+
+    @property
+    def num_sessions(self) -> int:
+        """Open sessions."""
+        return len(self._sessions)
+
+    def drafter_of(self, sequence: Sequence) -> str | None:
+        """Group that drafts for a sequence."""
+        session = self._by_sequence.get(sequence)
+        return session.group if session else None
+
+    def open(self, sequences: Iterable[Sequence]) -> None:
+        """Start sessions for admitted sequences, so that drafters prefill beside the target."""
+        prime: list[Sequence] = []
+        for sequence in sequences:
+            group = sequence.request.plan.drafter
+            if group is None or group not in self._slots:
+                continue
+            session = DraftSession(f"{sequence.key}#{sequence.choice}", group, sequence)
+            self._sessions[session.name] = session
+            self._by_sequence[sequence] = session
+            prime.append(sequence)
+        self._ask(prime, depth_limit=0)
+
+    def request(self, sequences: Iterable[Sequence]) -> None:
+        """Send what these sequences committed and ask for their next proposals."""
+        self._ask(sequences, depth_limit=self._settings.max_draft_tokens)
+
+    def close(self, sequence: Sequence) -> None:
+        """End a sequence's session, whatever is outstanding."""
+        session = self._by_sequence.pop(sequence, None)
+        if session is not None:
+            del self._sessions[session.name]
+            self._slots[session.group].drafter.close([session.name])
+
+    def collect(self, plan: StepPlan) -> Drafts:
+        """Proposals for the rows of ``plan``: those ready, and those worth waiting for."""
+        started = time.monotonic()
+        if self._sessions:
+            self._gather(plan, started)
+        proposals = [self._take(row) for row in plan.rows]
+        return Drafts(proposals, time.monotonic() - started)
+
+    def _ask(self, sequences: Iterable[Sequence], depth_limit: int) -> None:
+        now = time.monotonic()
+        rows: defaultdict[str, list[DraftRequest]] = defaultdict(list)
+        for sequence in sequences:
+            session = self._by_sequence.get(sequence)
+            if session is None or not self._may_speculate(session, now):
+                continue
+            depth = max(0, min(depth_limit, sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
+            if depth == 0 and depth_limit > 0:
+                continue  # the answer ends with the next token
+            rows[session.group].append(session.ask(depth, self._settings.deadline_ms))
+        for group, requests in rows.items():
+            self._send(group, requests)
+
+    def _may_speculate(self, session: DraftSession, now: float) -> bool:
+        live = self._slots[session.group].drafter.live
+        active = self._settings.enabled and live and now >= session.paused_until
+        if session.active is not None and session.active != active:
+            session.sequence.switches += 1
+        session.active = active
+        if not active:
+            session.outstanding = False
+            session.proposal = None
+        return active
+
+    def _send(self, group: str, requests: list[DraftRequest]) -> None:
+        drafter = self._slots[group].drafter
+        openings = []
+        for request in requests:
+            session = self._sessions[request.session]
+            if not session.opened:
+                session.opened = True
+                openings.append(session.opening(self._rule))
+        if openings:
+            drafter.open(openings)
+        drafter.request(requests)
+        self._metrics.count(catalogue.DRAFTER_CALLS, 1, group=group)
+
+    def _gather(self, plan: StepPlan, started: float) -> None:
+        """Take ready replies of every drafter, then wait for the rows that deserve it."""
+        wanted: defaultdict[str, set[str]] = defaultdict(set)
+        for row in plan.rows:
+            session = self._by_sequence.get(row.sequence)
+            if session and row.max_drafts and session.outstanding and session.asked_depth:
+                wanted[session.group].add(session.name)
+        for group, slot in self._slots.items():
+            patience_s = float("inf") if slot.local else self._settings.wait_share * self.step_time_s
+            self._gather_group(group, wanted[group], started + patience_s)
+
+    def _gather_group(self, group: str, wanted: set[str], give_up_at: float) -> None:
+        slot = self._slots[group]
+        drafter = slot.drafter
+        patient = {name for name in wanted if slot.local or not self._sessions[name].waited}
+        if drafter.num_pending or not slot.local:
+            self._apply(group, drafter.collect(0.0))
+        while drafter.live and drafter.num_pending:
+            missing = [name for name in patient if self._sessions[name].awaits_reply]
+            left_s = give_up_at - time.monotonic()
+            if not missing or left_s <= 0:
+                break
+            self._apply(group, drafter.collect(0.0 if slot.local else left_s))
+        for name in wanted:
+            session = self._sessions[name]
+            session.waited = session.outstanding and name in patient
+
+    def _apply(self, group: str, replies: list[DraftReply]) -> None:
+        resend = []
+        for reply in replies:
+            session = self._sessions.get(reply.session)
+            if session is None:
+                continue  # closed meanwhile
+            match reply:
+                case DraftProposal():
+                    self._receive(session, reply)
+                case NeedSync():
+                    resend.extend(self._resync(session, reply))
+                case DraftRefusal():
+                    self._pause(session, reply)
+        if resend:
+            self._send(group, resend)
+
+    def _receive(self, session: DraftSession, proposal: DraftProposal) -> None:
+        fitted = reroot(proposal, session.sequence.tokens)
+        if proposal.base_length == session.sent_length:
+            session.outstanding = False  # the answer to the newest request
+        if fitted is None or not self._plausible(fitted):
+            reason = "stale" if fitted is None else "invalid"
+            self._metrics.count(catalogue.DROPPED_DRAFTS, 1, group=session.group, reason=reason)
+            return
+        if fitted is not proposal:
+            self._metrics.count(catalogue.REROOTED_DRAFTS, 1, group=session.group)
+        if session.proposal is None or len(fitted.tree) >= len(session.proposal.tree):
+            session.proposal = fitted
+
+    def _plausible(self, proposal: DraftProposal) -> bool:
+        """Drafts are untrusted: every id must be a token of the target, and laws one per draft."""
+        tree = proposal.tree
+        in_range = all(0 <= token_id < self._vocab_size for token_id in tree.token_ids)
+        return in_range and tree.is_chain and len(proposal.laws) in (0, len(tree))
+
+    def _resync(self, session: DraftSession, need: NeedSync) -> list[DraftRequest]:
+        if not session.outstanding or session.resends >= _MAX_RESENDS:
+            return []
+        session.resends += 1
+        session.opened = session.opened and need.from_length > 0
+        base = min(max(need.from_length, 0), len(session.sequence.tokens))
+        return [session.row_from(base, session.asked_depth, self._settings.deadline_ms)]
+
+    def _pause(self, session: DraftSession, refusal: DraftRefusal) -> None:
+        session.outstanding = False
+        retry_s = refusal.retry_after_ms / 1000 if refusal.retry_after_ms else float("inf")
+        session.paused_until = time.monotonic() + retry_s
+        logger.info("drafter group %s refused session %s: %s", session.group, session.name, refusal.reason)
+
+    def _take(self, row: PlannedRow) -> DraftProposal | None:
+        session = self._by_sequence.get(row.sequence)
+        if session is None or session.proposal is None or row.max_drafts == 0:
+            return None
+        proposal, session.proposal = session.proposal, None
+        fitted = reroot(proposal, row.sequence.tokens)
+        if fitted is None or not len(fitted.tree):
+            return None
+        return shorten(fitted, row.max_drafts)
