@@ -11,7 +11,7 @@ import torch
 
 from paceline.backends.fingerprint import system_fingerprint
 from paceline.config.schema import DeploymentConfig, Tunables
-from paceline.core.generation import FinishReason, GenerationChunk, GenerationRequest
+from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.drafting.drafter import Drafter
@@ -106,9 +106,6 @@ class NativeBackend:
     async def abort(self, key: str) -> None:
         """End a request at whatever point it is; its stream ends with chunks that say so."""
         self._thread.abort(key)
-        stream = self._streams.get(key)
-        if stream is not None:
-            stream.put([_aborted(key)] * stream.remaining)
 
     def snapshot(self) -> TargetLoad:
         """Load at this moment, as far as another thread can tell."""
@@ -175,10 +172,6 @@ class _Stream:
             self._loop.call_soon_threadsafe(self.events.put_nowait, event)
         except RuntimeError:
             logger.debug("a stream's event loop has ended")
-
-
-def _aborted(key: str) -> GenerationChunk:
-    return GenerationChunk(key, 0, 0, (), "", 0, finish=FinishReason.ABORT)
 
 
 def _settings(tunables: Tunables) -> SpeculationSettings:

@@ -4,7 +4,7 @@ from collections.abc import Sequence as SequenceOf
 
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
-from paceline.engine.step_plan import Commit, StepPlan
+from paceline.engine.step_plan import Decision, StepPlan
 from paceline.kvcache.page_pool import PagePool
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
@@ -19,19 +19,20 @@ def record_pass(metrics: Metrics, plan: StepPlan, num_tokens: int) -> None:
     metrics.count(catalogue.DECODE_TOKENS, num_tokens - prefill)
 
 
-def record_round(metrics: Metrics, group: str | None, commit: Commit, num_committed: int) -> None:
+def record_round(metrics: Metrics, group: str | None, decision: Decision, num_committed: int) -> None:
     """Count one round of one choice; ``num_committed`` tokens of it stand."""
-    label = group or catalogue.NO_GROUP
+    drafted, verdict = decision.drafted, decision.verdict
+    label = group if group and drafted else catalogue.NO_GROUP
     metrics.count(catalogue.ROUNDS, 1, group=label)
     metrics.count(catalogue.COMMITTED_TOKENS, num_committed, group=label)
-    if not commit.drafted:
+    if not drafted:
         return
-    metrics.count(catalogue.DRAFTED_TOKENS, len(commit.drafted), group=label)
-    metrics.count(catalogue.TESTED_TOKENS, commit.tested, group=label)
-    metrics.count(catalogue.ACCEPTED_TOKENS, commit.accepted, group=label)
-    for position in range(commit.tested):
+    metrics.count(catalogue.DRAFTED_TOKENS, len(drafted), group=label)
+    metrics.count(catalogue.TESTED_TOKENS, verdict.tested, group=label)
+    metrics.count(catalogue.ACCEPTED_TOKENS, verdict.accepted, group=label)
+    for position in range(verdict.tested):
         metrics.count(catalogue.TESTED_AT, 1, group=label, position=str(position))
-    for position in range(commit.accepted):
+    for position in range(verdict.accepted):
         metrics.count(catalogue.ACCEPTED_AT, 1, group=label, position=str(position))
 
 
@@ -48,3 +49,9 @@ def record_load(metrics: Metrics, scheduler: Scheduler, pool: PagePool) -> None:
     metrics.set(catalogue.WAITING, len(scheduler.waiting))
     metrics.set(catalogue.KV_PAGES, pool.num_free, state="free")
     metrics.set(catalogue.KV_PAGES, pool.num_pages - pool.num_free, state="held")
+
+
+def record_step(metrics: Metrics, scheduler: Scheduler, pool: PagePool, duration_s: float) -> None:
+    """Count one whole step."""
+    metrics.observe(catalogue.STEP_TIME, duration_s)
+    record_load(metrics, scheduler, pool)

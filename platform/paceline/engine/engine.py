@@ -1,28 +1,30 @@
 """The native engine: one step at a time, on one thread."""
 
 import time
-from collections.abc import Callable, Sequence as SequenceOf
+from collections.abc import Callable, Iterator
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
-from paceline.core.generation import ChoiceStats, FinishReason, GenerationChunk, GenerationRequest, RoundTrace
+from paceline.core.generation import ChoiceStats, FinishReason, GenerationChunk, GenerationRequest
 from paceline.core.hashed_tokens import HashedTokens
-from paceline.engine.accounting import record_finish, record_load, record_pass, record_round
+from paceline.engine.accounting import record_finish, record_load, record_pass, record_round, record_step
 from paceline.engine.finish import emit
+from paceline.engine.report import last_chunk, logprobs_of, trace_of
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
 from paceline.engine.speculation import Speculation
-from paceline.engine.step_plan import Commit, Drafts, StepPlan
+from paceline.engine.step_plan import Decision, Drafts, PlannedRow, StepPlan, StepTimes
 from paceline.engine.throughput import ThroughputMeter
+from paceline.errors import CacheCorruptionError
 from paceline.kvcache.page_pool import PagePool
 from paceline.modeling.forward_row import ForwardRow
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline.text.choice_text import ChoiceText
 from paceline.text.tokenizer import TextTokenizer
-from paceline.verification.logprobs import token_logprob
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import Verdict, Verifier, VerifyRow, sample
 
@@ -90,13 +92,11 @@ class Engine:
         plan = self._scheduler.schedule()
         drafts = self._speculation.collect(plan)
         logits = self._forward(plan, drafts)
-        verdicts = self._verify(plan, drafts, logits)
-        touched, chunks = self._commit(plan, drafts, logits, verdicts, started)
-        self._speculation.request(sequence for sequence in touched if sequence.finish is None)
+        decisions = self._decide(plan, drafts, logits)
+        chunks = self._commit(plan, decisions, self._times(started, drafts))
+        self._speculation.request(d.row.sequence for d in decisions if d.row.sequence.finish is None)
         self._deliver(chunks)
-        self._throughput.add(sum(len(chunk.token_ids) for chunk in chunks))
-        self._metrics.observe(catalogue.STEP_TIME, time.monotonic() - started)
-        record_load(self._metrics, self._scheduler, self._runner.pool)
+        record_step(self._metrics, self._scheduler, self._runner.pool, time.monotonic() - started)
 
     def add(self, request: GenerationRequest) -> None:
         """Queue a request. Raises OverloadedError if the queue is full."""
@@ -104,7 +104,9 @@ class Engine:
 
     def abort(self, key: str) -> None:
         """End a request now; its pages and sessions are free when this returns."""
-        self._end(self._scheduler.of_request(key))
+        sequences = self._scheduler.of_request(key)
+        self._end(sequences)
+        self._deliver([last_chunk(sequence) for sequence in sequences])
 
     def fail_all(self) -> list[str]:
         """End everything after a failed step; returns the keys of the requests that ended."""
@@ -113,8 +115,13 @@ class Engine:
         return list(dict.fromkeys(sequence.key for sequence in sequences))
 
     def check_integrity(self) -> None:
-        """Raise CacheCorruptionError if an idle engine still holds pages or sessions."""
-        self._runner.pool.check_integrity()
+        """Raise CacheCorruptionError if pages were lost, or if an idle engine still holds something."""
+        pool = self._runner.pool
+        pool.check_integrity()
+        if not self.has_work and (pool.num_held or self._speculation.num_sessions):
+            raise CacheCorruptionError(
+                f"idle, but {pool.num_held} pages and {self._speculation.num_sessions} draft sessions are held"
+            )
 
     def _sequence(self, request: GenerationRequest, choice: int) -> Sequence:
         prompt = request.prompt_token_ids
@@ -156,99 +163,58 @@ class Engine:
         record_pass(self._metrics, plan, sum(len(row.token_ids) for row in rows))
         return logits
 
-    def _verify(self, plan: StepPlan, drafts: Drafts, logits: torch.Tensor) -> list[Verdict | None]:
-        """One verdict per row that completes; rows without drafts are drawn, not verified."""
-        verdicts: list[Verdict | None] = [None] * len(plan.rows)
-        plain: list[tuple[int, VerifyRow]] = []
-        drafted: list[tuple[int, VerifyRow]] = []
-        for index, offset, count in _logit_rows(plan, drafts):
-            proposal = drafts.by_row[index]
-            row = VerifyRow(plan.rows[index].sequence.sampler, logits[offset : offset + count], proposal)
-            (drafted if proposal else plain).append((index, row))
-        outcomes = sample([row for _, row in plain]) if plain else []
-        for (index, _), verdict in zip(plain, outcomes, strict=True):
-            verdicts[index] = verdict
+    def _decide(self, plan: StepPlan, drafts: Drafts, logits: torch.Tensor) -> list[Decision]:
+        """Next tokens of every row that completes; rows without drafts are drawn, not verified."""
+        pending = list(_undecided(plan, drafts, logits))
+        plain = [(row, verify) for row, verify in pending if verify.proposal is None]
+        drafted = [(row, verify) for row, verify in pending if verify.proposal is not None]
+        decisions = _pair(plain, sample([verify for _, verify in plain])) if plain else []
         if drafted:
             started = time.monotonic()
-            outcomes = self._verifier.verify([row for _, row in drafted])
+            decisions += _pair(drafted, self._verifier.verify([verify for _, verify in drafted]))
             self._metrics.observe(catalogue.VERIFY_TIME, time.monotonic() - started)
             self._metrics.count(catalogue.VERIFY_CALLS)
-            for (index, _), verdict in zip(drafted, outcomes, strict=True):
-                verdicts[index] = verdict
-        return verdicts
+        return decisions
 
-    def _commit(
-        self,
-        plan: StepPlan,
-        drafts: Drafts,
-        logits: torch.Tensor,
-        verdicts: list[Verdict | None],
-        started: float,
-    ) -> tuple[list[Sequence], list[GenerationChunk]]:
-        """Apply verdicts and retire what finished; returns the sequences that got tokens, and the chunks."""
+    def _times(self, started: float, drafts: Drafts) -> StepTimes:
         pass_s = time.monotonic() - started - drafts.wait_s
-        self._speculation.step_time_s = _blend(self._speculation.step_time_s, pass_s)
+        mean = self._speculation.step_time_s
+        self._speculation.step_time_s = _STEP_TIME_DECAY * mean + (1 - _STEP_TIME_DECAY) * pass_s if mean else pass_s
+        return StepTimes(drafts.wait_s, pass_s)
+
+    def _commit(self, plan: StepPlan, decisions: list[Decision], times: StepTimes) -> list[GenerationChunk]:
+        """Apply decisions and retire what finished."""
         for row in plan.rows:
             row.sequence.num_computed = row.stop
-        chunks, touched = [], []
-        for index, offset, count in _logit_rows(plan, drafts):
-            verdict = verdicts[index]
-            if verdict is None:
-                raise RuntimeError("a row that completes has no verdict")
-            commit = self._commit_of(plan, drafts, index, verdict, logits[offset : offset + count], pass_s)
-            chunks.append(self._apply(commit))
-            touched.append(commit.row.sequence)
-        record_finish(self._metrics, touched)
-        return touched, chunks
+        chunks = [self._apply(decision, times) for decision in decisions]
+        record_finish(self._metrics, [decision.row.sequence for decision in decisions])
+        self._throughput.add(sum(len(chunk.token_ids) for chunk in chunks))
+        return chunks
 
-    def _commit_of(
-        self, plan: StepPlan, drafts: Drafts, index: int, verdict: Verdict, logits: torch.Tensor, pass_s: float
-    ) -> Commit:
-        row, proposal = plan.rows[index], drafts.by_row[index]
-        request = row.sequence.request
-        num_top = request.sampling.logprobs
-        logprobs = (
-            tuple(token_logprob(logits[i], token_id, num_top) for i, token_id in enumerate(verdict.token_ids))
-            if num_top is not None
-            else ()
-        )
-        drafted = proposal.tree.token_ids if proposal else ()
-        trace = None
-        if request.explain:
-            draft_ms = proposal.draft_ms if proposal else 0.0
-            trace = RoundTrace(
-                drafted, verdict.accepted, verdict.token_ids[-1], drafts.wait_s * 1e3, draft_ms, pass_s * 1e3
-            )
-        return Commit(row, verdict.token_ids, logprobs, drafted, verdict.accepted, verdict.tested, trace)
-
-    def _apply(self, commit: Commit) -> GenerationChunk:
+    def _apply(self, decision: Decision, times: StepTimes) -> GenerationChunk:
         """Commit one round: K/V of accepted drafts stay, rejected slots go back, text moves on."""
-        sequence = commit.row.sequence
+        sequence, verdict = decision.row.sequence, decision.verdict
         group = self._speculation.drafter_of(sequence)
         first_index, text_offset = sequence.num_output, sequence.text.offset
-        sequence.num_computed = commit.row.stop + commit.accepted
-        emission = emit(sequence, commit.token_ids)
-        sequence.num_computed = min(sequence.num_computed, len(sequence.tokens))
-        if sequence.table is not None:
-            sequence.table.truncate(sequence.num_computed)
+        emission = emit(sequence, verdict.token_ids)
+        sequence.keep_computed(decision.row.stop + verdict.accepted)
         sequence.rounds += 1
-        sequence.drafted += len(commit.drafted)
-        sequence.tested += commit.tested
-        sequence.accepted += min(commit.accepted, emission.num_tokens)
+        sequence.drafted += len(decision.drafted)
+        sequence.tested += verdict.tested
+        sequence.accepted += min(verdict.accepted, emission.num_tokens)
         sequence.finish = emission.finish
-        record_round(self._metrics, group if commit.drafted else None, commit, emission.num_tokens)
-        stats = self._retire(sequence, group) if emission.finish else None
+        record_round(self._metrics, group, decision, emission.num_tokens)
         return GenerationChunk(
             key=sequence.key,
             choice=sequence.choice,
             first_index=first_index,
-            token_ids=commit.token_ids[: emission.num_tokens],
+            token_ids=verdict.token_ids[: emission.num_tokens],
             text=emission.text,
             text_offset=text_offset,
-            logprobs=commit.logprobs[: emission.num_tokens],
-            rounds=(commit.trace,) if commit.trace else (),
+            logprobs=logprobs_of(decision, emission.num_tokens),
+            rounds=(trace_of(decision, times),) if sequence.request.explain else (),
             finish=emission.finish,
-            stats=stats,
+            stats=self._retire(sequence, group) if emission.finish else None,
         )
 
     def _retire(self, sequence: Sequence, group: str | None) -> ChoiceStats:
@@ -257,18 +223,21 @@ class Engine:
         return sequence.stats(group)
 
 
-def _logit_rows(plan: StepPlan, drafts: Drafts) -> list[tuple[int, int, int]]:
-    """(row index, first logit row, number of logit rows) of every row that completes."""
-    places = []
+_Undecided = tuple[PlannedRow, VerifyRow]
+
+
+def _undecided(plan: StepPlan, drafts: Drafts, logits: torch.Tensor) -> Iterator[_Undecided]:
+    """Every row that completes, with its share of the logits."""
     offset = 0
-    for index, row in enumerate(plan.rows):
+    for row, proposal in zip(plan.rows, drafts.by_row, strict=True):
         if row.completes:
-            proposal = drafts.by_row[index]
             count = 1 + (len(proposal.tree) if proposal else 0)
-            places.append((index, offset, count))
+            yield row, VerifyRow(row.sequence.sampler, logits[offset : offset + count], proposal)
             offset += count
-    return places
 
 
-def _blend(mean: float, value: float) -> float:
-    return value if mean == 0.0 else _STEP_TIME_DECAY * mean + (1 - _STEP_TIME_DECAY) * value
+def _pair(rows: list[_Undecided], verdicts: list[Verdict]) -> list[Decision]:
+    return [
+        Decision(row, verify.proposal, verify.logits, verdict)
+        for (row, verify), verdict in zip(rows, verdicts, strict=True)
+    ]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from paceline.core.generation import GenerationRequest
 from paceline.engine.engine import Engine
-from paceline.errors import EngineFailedError, OverloadedError, PacelineError
+from paceline.errors import CacheCorruptionError, EngineFailedError, OverloadedError, PacelineError
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,7 @@ class EngineThread:
         self._last_progress = time.monotonic()
         self._busy = False
         self._failed_steps = 0
+        self._corruption: CacheCorruptionError | None = None
         self._thread = threading.Thread(target=self._run, name="paceline-engine", daemon=True)
 
     def start(self) -> None:
@@ -56,6 +57,8 @@ class EngineThread:
         """Raise EngineFailedError if the loop died, keeps failing, or works without progress."""
         if not self._thread.is_alive():
             raise EngineFailedError("its thread is gone")
+        if self._corruption:
+            raise self._corruption
         if self._failed_steps >= _MAX_FAILED_STEPS:
             raise EngineFailedError(f"{self._failed_steps} steps in a row raised")
         stalled_s = time.monotonic() - self._last_progress
@@ -64,9 +67,11 @@ class EngineThread:
 
     def _run(self) -> None:
         while self._drain_inbox():
-            self._busy = self._engine.has_work
+            was_busy, self._busy = self._busy, self._engine.has_work
             if self._busy:
                 self._step()
+            elif was_busy:
+                self._check_idle()
             self._last_progress = time.monotonic()
         self._report(self._engine.fail_all(), EngineFailedError("the replica is shutting down"))
 
@@ -93,11 +98,19 @@ class EngineThread:
         try:
             self._engine.step()
             self._failed_steps = 0
-        except Exception as error:  # noqa: BLE001 - the thread's border: a failed step ends its requests, not the replica
+        except Exception as error:  # the thread's border: a failed step ends its requests, not the replica
             self._failed_steps += 1
             logger.exception("engine step failed")
             known = error if isinstance(error, PacelineError) else EngineFailedError(type(error).__name__)
             self._report(self._engine.fail_all(), known)
+
+    def _check_idle(self) -> None:
+        """State invariants are checked in production, whenever the last request has ended."""
+        try:
+            self._engine.check_integrity()
+        except CacheCorruptionError as error:
+            logger.exception("the idle engine failed its integrity check")
+            self._corruption = error
 
     def _report(self, keys: list[str], error: PacelineError) -> None:
         if keys:

@@ -32,7 +32,6 @@ class Sequence:
     tested: int = 0
     accepted: int = 0
     switches: int = 0
-    delivered: int = 0  # output tokens handed on so far
 
     @property
     def key(self) -> str:
@@ -62,6 +61,12 @@ class Sequence:
     def admit(self, pool: PagePool) -> None:
         """Take the reservation that lasts to the end of the choice."""
         self.table = PageTable(pool, self.max_length)
+
+    def keep_computed(self, num_tokens: int) -> None:
+        """Keep K/V of ``[0, num_tokens)``; everything behind, or behind a cut, goes back at once."""
+        self.num_computed = min(num_tokens, len(self.tokens))
+        if self.table is not None:
+            self.table.truncate(self.num_computed)
 
     def free(self) -> None:
         """Give back all pages. Freeing twice is harmless."""

@@ -3,9 +3,11 @@
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
+import torch
+
 from paceline.core.drafts import DraftProposal
-from paceline.core.generation import RoundTrace, TokenLogprob
 from paceline.engine.sequence import Sequence
+from paceline.verification.verifier import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +46,23 @@ class Drafts:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
-    """Tokens that one row committed, before the finish rules have looked at them."""
+class Decision:
+    """What one pass decided for one row that completes, before the finish rules have looked at it."""
 
     row: PlannedRow
-    token_ids: tuple[int, ...]  # accepted drafts and the target's own token; empty for a prompt chunk
-    logprobs: tuple[TokenLogprob, ...] = ()
-    drafted: tuple[int, ...] = ()
-    accepted: int = 0
-    tested: int = 0
-    trace: RoundTrace | None = None
+    proposal: DraftProposal | None
+    logits: torch.Tensor  # [1 + number of drafts, vocab], unwarped
+    verdict: Verdict
+
+    @property
+    def drafted(self) -> tuple[int, ...]:
+        """Draft ids that were in the pass."""
+        return self.proposal.tree.token_ids if self.proposal else ()
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """Where the time of one step went, in seconds."""
+
+    wait_s: float  # for drafts
+    pass_s: float  # target pass and verification

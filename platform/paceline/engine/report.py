@@ -1,0 +1,41 @@
+"""What a client may see of one decision besides its tokens."""
+
+from paceline.core.generation import GenerationChunk, RoundTrace, TokenLogprob
+from paceline.engine.sequence import Sequence
+from paceline.engine.step_plan import Decision, StepTimes
+from paceline.verification.logprobs import token_logprob
+
+
+def logprobs_of(decision: Decision, num_tokens: int) -> tuple[TokenLogprob, ...]:
+    """Logprobs of the first ``num_tokens`` tokens, where the request asked for them."""
+    num_top = decision.row.sequence.request.sampling.logprobs
+    if num_top is None:
+        return ()
+    token_ids = decision.verdict.token_ids[:num_tokens]
+    return tuple(token_logprob(decision.logits[i], token_id, num_top) for i, token_id in enumerate(token_ids))
+
+
+def trace_of(decision: Decision, times: StepTimes) -> RoundTrace:
+    """The round, in words that `--explain` prints."""
+    return RoundTrace(
+        drafted=decision.drafted,
+        accepted=decision.verdict.accepted,
+        target_token=decision.verdict.token_ids[-1],
+        wait_ms=times.wait_s * 1e3,
+        draft_ms=decision.proposal.draft_ms if decision.proposal else 0.0,
+        verify_ms=times.pass_s * 1e3,
+    )
+
+
+def last_chunk(sequence: Sequence) -> GenerationChunk:
+    """The chunk that ends an aborted choice: no tokens, only the counts."""
+    return GenerationChunk(
+        key=sequence.key,
+        choice=sequence.choice,
+        first_index=sequence.num_output,
+        token_ids=(),
+        text="",
+        text_offset=sequence.text.offset,
+        finish=sequence.finish,
+        stats=sequence.stats(None),
+    )
