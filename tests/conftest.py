@@ -1,0 +1,10 @@
+"""Makes the fixtures importable by name in every test."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("OMP_NUM_THREADS", "2")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+
+sys.path.insert(0, str(Path(__file__).parent / "fixtures"))

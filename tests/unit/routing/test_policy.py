@@ -1,0 +1,46 @@
+"""The router's rule: speculate where a wanted drafter is live, and say why not."""
+
+from paceline.core.load import DrafterGroupStatus
+from paceline.core.plans import Route, SpeculationMode, SpeculationPreference
+from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
+
+
+def decide(preference=None, *, groups=(("ngram", True), ("small", True)), enabled=True, draft_tokens=5):
+    statuses = [DrafterGroupStatus(name, name, live, "" if live else "vocabulary differs") for name, live in groups]
+    snapshot = RoutingSnapshot(statuses, 0, 0, draft_tokens, enabled)
+    return SpeculateWhenLive().decide(preference or SpeculationPreference(), snapshot)
+
+
+def test_auto_takes_the_first_live_group():
+    """Without a wish the first group that is live drafts, with the deployment's budget."""
+    plan = decide(groups=(("ngram", False), ("small", True)))
+
+    assert (plan.route, plan.drafter, plan.max_draft_tokens) == (Route.SPECULATIVE, "small", 5)
+
+
+def test_a_wish_is_followed_and_its_budget_too():
+    """The named group and the named number of draft tokens are used."""
+    plan = decide(SpeculationPreference(SpeculationMode.ON, "small", 2))
+
+    assert (plan.drafter, plan.max_draft_tokens) == ("small", 2)
+
+
+def test_off_and_the_kill_switch_give_plain_with_different_reasons():
+    """Who turned speculation off is said."""
+    assert decide(SpeculationPreference(SpeculationMode.OFF)).reason == "the request turned speculation off"
+    assert decide(enabled=False).reason == "the operator turned speculation off"
+
+
+def test_on_without_a_live_drafter_runs_plain_and_names_the_fault():
+    """`on` never fails a request; the refusal's field reaches the client."""
+    plan = decide(SpeculationPreference(SpeculationMode.ON, "ngram"), groups=(("ngram", False),))
+
+    assert plan.route is Route.PLAIN
+    assert "vocabulary differs" in plan.reason
+
+
+def test_no_group_and_no_budget_are_plain():
+    """A deployment without drafters, or with budget 0, decodes plainly."""
+    assert decide(groups=()).reason == "no drafter group is deployed"
+    assert decide(draft_tokens=0).route is Route.PLAIN
+    assert decide(SpeculationPreference(max_draft_tokens=0)).route is Route.PLAIN
