@@ -1,0 +1,64 @@
+"""Facts about a whole answer, over all its choices."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.core.generation import ChoiceStats
+from paceline.core.model_identity import ModelIdentity
+from paceline.core.plans import Plan, Route
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSummary:
+    """What the client learns at the end. The prompt counts once, however many choices there are."""
+
+    model: str
+    prompt_tokens: int
+    completion_tokens: int
+    accepted_tokens: int
+    rejected_tokens: int  # drafted and not kept
+    route: Route
+    reason: str
+    drafter: str | None
+    switches: int
+    tau: float | None  # None before the first target pass
+    alpha: float | None  # None while no draft was tested
+    seed: int  # unsigned 64-bit
+    resumed: int
+    verifier: str
+    system_fingerprint: str
+
+
+def summarise(
+    stats: Iterable[ChoiceStats],
+    *,
+    plan: Plan,
+    prompt_tokens: int,
+    seed: int,
+    identity: ModelIdentity,
+    verifier: str,
+) -> AnswerSummary:
+    """Add up the counts of all choices. tau and alpha are ratios of sums, so long choices weigh more."""
+    choices = list(stats)
+    completion = sum(choice.completion_tokens for choice in choices)
+    rounds = sum(choice.rounds for choice in choices)
+    tested = sum(choice.tested for choice in choices)
+    accepted = sum(choice.accepted for choice in choices)
+    used = next((choice.drafter for choice in choices if choice.drafter), None)
+    return AnswerSummary(
+        model=identity.name,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion,
+        accepted_tokens=accepted,
+        rejected_tokens=sum(choice.drafted for choice in choices) - accepted,
+        route=plan.route,
+        reason=plan.reason,
+        drafter=used or plan.drafter,
+        switches=sum(choice.switches for choice in choices),
+        tau=completion / rounds if rounds else None,
+        alpha=accepted / tested if tested else None,
+        seed=seed,
+        resumed=max((choice.resumed for choice in choices), default=0),
+        verifier=verifier,
+        system_fingerprint=identity.system_fingerprint,
+    )

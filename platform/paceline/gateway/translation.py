@@ -1,0 +1,86 @@
+"""From a request at the door to a request for an engine: defaults, token ids, context limits."""
+
+import secrets
+from dataclasses import dataclass, replace
+
+from paceline.core.model_identity import ModelIdentity
+from paceline.core.sampling_params import SamplingParams
+from paceline.errors import ContextLengthExceededError, InvalidRequestError, ModelNotFoundError
+from paceline.gateway.gateway_request import GatewayRequest
+from paceline.gateway.request_checks import GREEDY_BELOW, check_bad_words, check_request
+from paceline.text.chat import ChatMessage
+from paceline.text.tokenizer import TextTokenizer
+
+_UINT64 = (1 << 64) - 1
+_DRAWN_SEED_BITS = 53  # a drawn seed is returned as JSON, where many readers keep 53 bits of an integer
+
+
+@dataclass(frozen=True, slots=True)
+class Translated:
+    """The parts of a request that do not depend on the moment."""
+
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    seed: int  # unsigned 64-bit
+
+
+def translate(
+    request: GatewayRequest, *, tokenizer: TextTokenizer, identity: ModelIdentity, limit_tokens: int
+) -> Translated:
+    """Check and tokenise a request. ``limit_tokens`` bounds prompt plus output of one choice.
+
+    Raises InvalidRequestError, ModelNotFoundError or ContextLengthExceededError.
+    """
+    check_model(request.model, identity)
+    check_request(request, identity.vocabulary.size)
+    prompt_ids = _tokenise(request, tokenizer)
+    limit = min(identity.context_length, limit_tokens)
+    sampling = replace(
+        request.sampling,
+        max_tokens=_max_tokens(request.max_tokens, len(prompt_ids), limit),
+        bad_words=_bad_words(request, tokenizer, identity.vocabulary.size),
+        temperature=0.0 if request.sampling.temperature < GREEDY_BELOW else request.sampling.temperature,
+    )
+    if sampling.min_tokens > sampling.max_tokens:
+        raise InvalidRequestError(
+            f"'min_tokens' is {sampling.min_tokens}, but at most {sampling.max_tokens} tokens can be generated.",
+            "min_tokens",
+        )
+    return Translated(prompt_ids, sampling, _seed(request.seed))
+
+
+def check_model(model: str | None, identity: ModelIdentity) -> None:
+    """Raise ModelNotFoundError if the request names another model than the one served."""
+    if model and model != identity.name:
+        raise ModelNotFoundError(model[:200], (identity.name,))
+
+
+def _seed(wanted: int | None) -> int:
+    return secrets.randbits(_DRAWN_SEED_BITS) if wanted is None else wanted & _UINT64
+
+
+def _tokenise(request: GatewayRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
+    prompt = request.prompt
+    if isinstance(prompt, str):
+        token_ids = tokenizer.encode(prompt)
+    elif request.prompt_is_chat:
+        token_ids = tokenizer.render_chat([item for item in prompt if isinstance(item, ChatMessage)])
+    else:
+        token_ids = tuple(item for item in prompt if isinstance(item, int))
+    if not token_ids:
+        raise InvalidRequestError("The prompt has no tokens.", "messages" if request.prompt_is_chat else "prompt")
+    return token_ids
+
+
+def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int) -> int:
+    if prompt_tokens + (wanted or 1) > limit:
+        raise ContextLengthExceededError(prompt_tokens, wanted or 1, limit)
+    return wanted or limit - prompt_tokens
+
+
+def _bad_words(request: GatewayRequest, tokenizer: TextTokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:
+    """Each word as ids, at the start of a text and after a space: most vocabularies tell these apart."""
+    spellings = [spelling for word in request.bad_words for spelling in (word, f" {word.lstrip()}")]
+    found = request.sampling.bad_words + tuple(tokenizer.encode_fragment(spelling) for spelling in spellings)
+    check_bad_words(found, vocab_size)
+    return tuple(dict.fromkeys(found))
