@@ -26,7 +26,7 @@ from paceline.telemetry.metrics import Metrics
 from paceline.text.choice_text import ChoiceText
 from paceline.text.tokenizer import TextTokenizer
 from paceline.verification.sampler_state import SamplerState
-from paceline.verification.verifier import Verdict, Verifier, VerifyRow, sample
+from paceline.verification.verifier import Verdict, Verifier, VerifyRow
 
 _STEP_TIME_DECAY = 0.8  # weight of the past in the mean step time
 
@@ -168,7 +168,7 @@ class Engine:
         pending = list(_undecided(plan, drafts, logits))
         plain = [(row, verify) for row, verify in pending if verify.proposal is None]
         drafted = [(row, verify) for row, verify in pending if verify.proposal is not None]
-        decisions = _pair(plain, sample([verify for _, verify in plain])) if plain else []
+        decisions = _pair(plain, self._verifier.sample([verify for _, verify in plain]))
         if drafted:
             started = time.monotonic()
             decisions += _pair(drafted, self._verifier.verify([verify for _, verify in drafted]))

@@ -49,9 +49,6 @@ def _finish_after(sequence: Sequence, token_id: int, pieces: list[str]) -> Finis
 
 
 def _ends_sequence(sequence: Sequence, token_id: int) -> bool:
-    params = sequence.request.sampling
-    if sequence.num_output <= params.min_tokens:
+    if sequence.num_output <= sequence.request.sampling.min_tokens:
         return False  # second guard; the law already masks these ids
-    if token_id in params.stop_token_ids:
-        return True
-    return not params.ignore_eos and token_id in sequence.sampler.eos_token_ids
+    return token_id in sequence.sampler.end_token_ids

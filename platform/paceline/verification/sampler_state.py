@@ -33,6 +33,11 @@ class SamplerState:
         self._counts: Counter[int] = Counter()
 
     @property
+    def end_token_ids(self) -> frozenset[int]:
+        """Ids that end the output: stop ids, and end-of-sequence ids unless they are to be ignored."""
+        return self._end_ids
+
+    @property
     def position(self) -> int:
         """Absolute position of the next token: prompt plus output."""
         return self._num_prompt + len(self._output)
