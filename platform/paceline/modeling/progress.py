@@ -10,5 +10,5 @@ class Progress(Protocol):
         """Report ``done`` of ``total`` units of ``stage``."""
 
 
-def silent(stage: str, done: int, total: int) -> None:  # noqa: ARG001
+def silent(stage: str, done: int, total: int) -> None:
     """Report nothing."""

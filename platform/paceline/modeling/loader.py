@@ -1,0 +1,119 @@
+"""Loads a model from a folder: safetensors only, no code from the folder."""
+
+import json
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+
+from paceline.errors import ModelRefusedError, ModelUnavailableError
+from paceline.modeling.attention import ATTENTION_NAME, register_attention
+from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
+from paceline.modeling.weights_version import weights_version
+
+logger = logging.getLogger(__name__)
+
+_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model ready to run, and the facts about it that others need."""
+
+    model: PreTrainedModel
+    vocab_size: int  # rows of the output head
+    hidden_size: int
+    num_layers: int
+    num_kv_heads: int
+    head_dim: int
+    context_length: int  # tokens
+    dtype: torch.dtype
+    device: str
+    weights_version: str  # differs when weights, config or number of layers differ
+    eos_token_ids: tuple[int, ...]
+
+
+def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int | None = None) -> LoadedModel:
+    """Load the causal language model in ``folder``; ``num_layers`` keeps only its first layers.
+
+    Raises ModelUnavailableError if the folder holds no readable model, and ModelRefusedError if the
+    model would be wrong here.
+    """
+    config = load_config(folder)
+    check_files(folder)
+    if num_layers is not None:
+        _truncate(config, num_layers)
+    register_attention()
+    try:
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder,
+            config=config,
+            dtype=_DTYPES[dtype],
+            attn_implementation=ATTENTION_NAME,
+            use_safetensors=True,
+            trust_remote_code=False,
+            local_files_only=True,
+        )
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelUnavailableError(f"The model in {folder} could not be loaded: {error}") from error
+    model.to(device)  # type: ignore[arg-type]
+    model.train(mode=False)
+    model.requires_grad_(requires_grad=False)
+    logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
+    return _facts(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+
+
+def load_config(folder: Path) -> PreTrainedConfig:
+    """The checked configuration in ``folder``, a new object on each call."""
+    try:
+        raw = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(f"Cannot read {folder / 'config.json'} ({error}).") from error
+    try:
+        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except (OSError, ValueError, KeyError) as error:
+        raise ModelRefusedError(
+            f"The model is refused: its architecture '{raw.get('model_type')}' is not tested here; tested are "
+            f"{', '.join(TESTED_FAMILIES.values())}."
+        ) from error
+    check_config(config)
+    return config
+
+
+def _truncate(config: PreTrainedConfig, num_layers: int) -> None:
+    """Keep the first ``num_layers`` layers."""
+    if not 1 <= num_layers <= config.num_hidden_layers:
+        raise ModelRefusedError(f"num_layers is {num_layers}, but the model has {config.num_hidden_layers} layers.")
+    config.num_hidden_layers = num_layers
+    if getattr(config, "layer_types", None):
+        config.layer_types = config.layer_types[:num_layers]
+
+
+def _facts(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: str) -> LoadedModel:
+    config = model.config
+    head: torch.nn.Linear = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    num_heads = config.num_attention_heads
+    return LoadedModel(
+        model=model,
+        vocab_size=head.weight.shape[0],
+        hidden_size=config.hidden_size,
+        num_layers=config.num_hidden_layers,
+        num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
+        head_dim=getattr(config, "head_dim", None) or config.hidden_size // num_heads,
+        context_length=config.max_position_embeddings,
+        dtype=dtype,
+        device=device,
+        weights_version=version,
+        eos_token_ids=_eos_token_ids(model),
+    )
+
+
+def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
+    """From the generation config, which chat models correct, else from the model's config."""
+    for source in (model.generation_config, model.config):
+        eos = getattr(source, "eos_token_id", None)
+        if eos is not None:
+            return tuple(eos) if isinstance(eos, (list, tuple)) else (int(eos),)
+    return ()
