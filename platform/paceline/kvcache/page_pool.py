@@ -91,6 +91,16 @@ class PageTable:
         self.pages: list[int] = []
         pool.reserve(self._capacity)
 
+    def can_grow(self, max_tokens: int) -> bool:
+        """Whether room for ``max_tokens`` tokens in all is reserved or could be."""
+        return self._pool.can_reserve(self._pool.pages_for(max_tokens) - self._capacity)
+
+    def grow(self, max_tokens: int) -> None:
+        """Reserve room for ``max_tokens`` tokens in all; the caller has asked `can_grow`."""
+        surplus = max(0, self._pool.pages_for(max_tokens) - self._capacity)
+        self._pool.reserve(surplus)
+        self._capacity += surplus
+
     def extend_to(self, num_tokens: int) -> None:
         """Hold enough pages for ``num_tokens`` tokens."""
         needed = self._pool.pages_for(num_tokens)

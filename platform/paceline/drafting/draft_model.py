@@ -1,0 +1,219 @@
+"""Drafts from a small language model with the target's vocabulary (Leviathan et al. 2023, Chen et al. 2023)."""
+
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from typing import Protocol
+
+import torch
+
+from paceline.core.drafts import (
+    DraftOpening,
+    DraftProposal,
+    DraftRefusal,
+    DraftReply,
+    DraftRequest,
+    DraftTree,
+    NeedSync,
+)
+from paceline.drafting.draft_chain import DraftChain
+from paceline.drafting.model_session import ModelSession
+from paceline.drafting.sessions import SessionTable
+from paceline.kvcache.page_pool import PagePool, PageTable
+from paceline.modeling.forward_row import ForwardRow
+
+_NEAR_TOKENS = 16  # a session that misses no more is brought up to date in its first drafting pass
+_KV_RETRY_MS = 250  # when pages are short now
+
+
+class DraftRunner(Protocol):
+    """What a draft model needs to be run; `modeling.runner.ModelRunner` has it."""
+
+    @property
+    def pool(self) -> PagePool:
+        """Pages of the K/V cache."""
+
+    @property
+    def context_length(self) -> int:
+        """Longest context, in tokens."""
+
+    def forward(self, rows: Sequence[ForwardRow]) -> torch.Tensor:
+        """Run one pass; logits [sum of num_logits, vocab], rows in order."""
+
+
+class DraftModelDrafter:
+    """A causal language model as a drafter: paged K/V of its own, batched over sessions. Implements `Drafter`.
+
+    A session never gets a draft before K/V of its whole context is there, so a period without
+    speculation costs a catch-up and never acceptance. Pages of idle sessions are taken back when others need
+    them; such a session is computed again, unseen from outside.
+    """
+
+    method = "draft_model"
+    live = True
+    detail = ""
+
+    def __init__(
+        self, runner: DraftRunner, *, eos_token_ids: Iterable[int], max_law_tokens: int = 256, prefill_chunk: int = 256
+    ) -> None:
+        """Draft with ``runner``.
+
+        ``max_law_tokens``: most ids of a law that is sent along. ``prefill_chunk``: most tokens that one unit
+        of work spends on sessions that are behind.
+        """
+        self._runner = runner
+        self._eos_token_ids = frozenset(eos_token_ids)
+        self._max_law_tokens = max_law_tokens
+        self._prefill_chunk = prefill_chunk
+        self._sessions: SessionTable[ModelSession] = SessionTable()
+        self._pending: dict[str, DraftRequest] = {}  # in order of arrival
+        self._ready: dict[str, DraftReply] = {}  # answered without any work
+        self._drafted_last = False
+
+    def open(self, openings: Sequence[DraftOpening]) -> None:
+        """Make sessions known; an old session of the same name is dropped."""
+        self.close([opening.session for opening in openings])
+        for opening in openings:
+            self._sessions.add(ModelSession(opening, PageTable(self._runner.pool, 0)))
+
+    def request(self, rows: Sequence[DraftRequest]) -> None:
+        """Bring sessions up to date; what they miss is computed in `collect`."""
+        for row in rows:
+            self._forget_request(row.session)
+            outcome = self._sessions.apply(row)
+            if isinstance(outcome, NeedSync):
+                self._ready[row.session] = outcome
+            else:
+                self._pending[row.session] = row
+
+    def collect(self, timeout_s: float) -> list[DraftReply]:  # noqa: ARG002 - computes, never waits
+        """Do one unit of work: a prefill chunk, or the drafts of every session that is up to date."""
+        replies = self._take_ready()
+        if replies or not self._pending:
+            return replies
+        near, behind = self._split_pending()
+        if behind and (not near or self._drafted_last):
+            self._drafted_last = False
+            return self._prefill(behind)
+        self._drafted_last = True
+        return self._draft(near)
+
+    @property
+    def num_pending(self) -> int:
+        """Requests that have no reply yet."""
+        return len(self._pending) + len(self._ready)
+
+    def close(self, sessions: Sequence[str]) -> None:
+        """Drop sessions and their pages; unknown ones are ignored."""
+        for name in sessions:
+            self._forget_request(name)
+        for session in self._sessions.pop(sessions):
+            session.drop_cache()
+
+    def _forget_request(self, name: str) -> None:
+        self._pending.pop(name, None)
+        self._ready.pop(name, None)
+
+    def _take_ready(self) -> list[DraftReply]:
+        """Replies that need no work, refusals of what cannot be computed now included."""
+        for name, row in list(self._pending.items()):
+            refusal = self._admit(self._session(name), row)
+            if refusal is not None:
+                self._ready[name] = refusal
+                del self._pending[name]
+        ready, self._ready = list(self._ready.values()), {}
+        return ready
+
+    def _admit(self, session: ModelSession, row: DraftRequest) -> DraftRefusal | None:
+        """Reserve what the request can need, or say why not."""
+        if len(session.tokens) >= self._runner.context_length:
+            session.drop_cache()
+            return DraftRefusal(row.session, "CONTEXT_LENGTH")
+        pool = self._runner.pool
+        needed = len(session.tokens) + session.draft_limit(row.budget, self._runner.context_length)
+        if pool.pages_for(needed) > pool.num_pages:
+            session.drop_cache()
+            return DraftRefusal(row.session, "KV_FULL")
+        idle = (other for other in self._sessions if other.opening.session not in self._pending)
+        for victim in sorted(idle, key=lambda other: other.last_use):
+            if session.table.can_grow(needed):
+                break
+            victim.drop_cache()
+        if not session.table.can_grow(needed):
+            return DraftRefusal(row.session, "KV_FULL", _KV_RETRY_MS)
+        session.table.grow(needed)
+        return None
+
+    def _split_pending(self) -> tuple[list[ModelSession], list[ModelSession]]:
+        """Sessions that can draft in the next pass, and those that have to catch up first."""
+        near: list[ModelSession] = []
+        behind: list[ModelSession] = []
+        for name in self._pending:
+            session = self._session(name)
+            is_near = self._limit(session) > 0 and session.num_missing <= _NEAR_TOKENS
+            (near if is_near else behind).append(session)
+        return near, behind
+
+    def _limit(self, session: ModelSession) -> int:
+        budget = self._pending[session.opening.session].budget
+        return session.draft_limit(budget, self._runner.context_length)
+
+    def _prefill(self, sessions: Sequence[ModelSession]) -> list[DraftReply]:
+        """Compute one chunk, oldest requests first; answers sessions that wanted no more than that."""
+        left = self._prefill_chunk
+        rows: list[tuple[ModelSession, ForwardRow]] = []
+        for session in sessions:
+            start = session.num_computed
+            # A session that will draft keeps its last token for the pass that needs its logits.
+            wanted = session.num_missing - (1 if self._limit(session) else 0)
+            chunk = session.tokens.slice(start, start + min(left, wanted))
+            if chunk:
+                session.rewind(start)
+                session.table.extend_to(start + len(chunk))
+                rows.append((session, ForwardRow(chunk, start, session.table, num_logits=0)))
+                left -= len(chunk)
+        if rows:
+            self._runner.forward([row for _, row in rows])
+        for session, row in rows:
+            session.mark_computed(row.token_ids)
+        return [self._answer_empty(s) for s in sessions if not s.num_missing and not self._limit(s)]
+
+    def _draft(self, sessions: Sequence[ModelSession]) -> list[DraftReply]:
+        """Draft for all ``sessions`` together, one depth a pass."""
+        started = time.monotonic()
+        with ExitStack() as undo:
+            chains = [self._start_chain(session, undo) for session in sessions]
+            active = chains
+            while active:
+                logits = self._runner.forward([chain.next_row() for chain in active])
+                for index, chain in enumerate(active):
+                    chain.draw(logits[index])
+                active = [chain for chain in active if not chain.done]
+        for session in sessions:
+            del self._pending[session.opening.session]
+        draft_ms = (time.monotonic() - started) * 1e3
+        return [chain.proposal(draft_ms) for chain in chains]
+
+    def _start_chain(self, session: ModelSession, undo: ExitStack) -> DraftChain:
+        sampling = session.opening.sampling
+        sampler = session.sampler(self._eos_token_ids)
+        undo.enter_context(sampler.walk())
+        return DraftChain(
+            session,
+            sampler,
+            limit=self._limit(session),
+            end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
+            max_law_tokens=self._max_law_tokens,
+        )
+
+    def _answer_empty(self, session: ModelSession) -> DraftProposal:
+        name = session.opening.session
+        del self._pending[name]
+        return DraftProposal(name, len(session.tokens), session.context_hash, DraftTree((), ()))
+
+    def _session(self, name: str) -> ModelSession:
+        """A session with a pending request; closing one drops its request, so it is known."""
+        session = self._sessions.get(name)
+        if session is None:
+            raise KeyError(name)
+        return session

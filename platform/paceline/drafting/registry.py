@@ -1,0 +1,80 @@
+"""Drafting methods by name. An implementation is imported when it is first asked for."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple, Protocol
+
+from paceline.config.schema import DrafterConfig
+from paceline.drafting.drafter import Drafter
+from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
+from paceline.errors import ConfigError
+
+_PAGE_SIZE = 16  # tokens per K/V page of a drafter
+
+
+class BuiltDrafter(NamedTuple):
+    """A drafter and what it tells a target about itself."""
+
+    drafter: Drafter
+    facts: DrafterFacts
+
+
+class DrafterFactory(Protocol):
+    """Builds one drafting method."""
+
+    def __call__(self, group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:
+        """Load what the method needs; blocks. Raises SetupError kinds where that fails."""
+
+
+def _ngram(group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:  # noqa: ARG001
+    # Lazy, like all factories: a replica imports only the method that it runs.
+    from paceline.drafting.ngram import NgramDrafter  # noqa: PLC0415
+
+    drafter = NgramDrafter(min_match=config.min_match_tokens, max_match=config.max_match_tokens)
+    # It copies the target's own tokens, so the target's vocabulary and context are its own.
+    facts = DrafterFacts(group, "ngram", target.vocabulary, target.context_length, weights_version="none")
+    return BuiltDrafter(drafter, facts)
+
+
+def _draft_model(group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:  # noqa: ARG001
+    # Torch and Transformers take seconds to import; n-gram replicas never need them.
+    from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415
+    from paceline.modeling.loader import load_model  # noqa: PLC0415
+    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
+    from paceline.modeling.runner import ModelRunner  # noqa: PLC0415
+    from paceline.text.tokenizer import TextTokenizer  # noqa: PLC0415
+
+    if config.model is None:
+        raise ConfigError(f"Drafter group '{group}' needs 'model': a name, a folder or a hub id.")
+    folder = resolve_model(config.model, config.revision)
+    loaded = load_model(folder, dtype=config.dtype, device=device, num_layers=config.num_layers)
+    tokenizer = TextTokenizer.load(folder, vocab_size=loaded.vocab_size)
+    runner = ModelRunner(loaded, num_pages=-(-config.kv_cache_tokens // _PAGE_SIZE), page_size=_PAGE_SIZE)
+    drafter = DraftModelDrafter(runner, eos_token_ids=loaded.eos_token_ids, max_law_tokens=config.max_law_tokens)
+    facts = DrafterFacts(group, "draft_model", tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
+    return BuiltDrafter(drafter, facts)
+
+
+DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType({"ngram": _ngram, "draft_model": _draft_model})
+
+
+def build_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, device: str = "cpu") -> BuiltDrafter:
+    """Build the drafter of a group, in the process that will run it.
+
+    Does not compare it with the target: a replica behind a link is checked at each handshake.
+    Raises ConfigError for an unknown method.
+    """
+    factory = DRAFTERS.get(config.method)
+    if factory is None:
+        raise ConfigError(f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}.")
+    return factory(group, config, target, device=device)
+
+
+def build_matching_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, device: str = "cpu") -> Drafter:
+    """Build the drafter of a group inside a target's own process, through the same gate as a link.
+
+    Raises LinkRefusedError if it does not fit the target.
+    """
+    built = build_drafter(group, config, target, device=device)
+    check_match(target, built.facts)
+    return built.drafter
