@@ -1,4 +1,8 @@
-"""The one gate between a target and any drafter, in this process or behind a link."""
+"""The gate between a target and any drafter, in this process or behind a link: one check for every method.
+
+A method that works on ids alone (n-gram) has no vocabulary and no context length of its own; it takes
+the target's, so its drafts are ids of that vocabulary by construction.
+"""
 
 from dataclasses import dataclass
 
@@ -8,36 +12,44 @@ from paceline.errors import LinkRefusedError
 
 @dataclass(frozen=True, slots=True)
 class TargetFacts:
-    """What a target says of itself before the first draft."""
+    """What a target says about itself before the first draft."""
 
     vocabulary: VocabularyIdentity
-    context_length: int  # tokens
+    context_length: int  # longest context that it serves, in tokens
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterFacts:
-    """What a drafter says of itself before the first draft, whatever its method."""
+    """What a drafter is. None: the method has no such thing and takes the target's."""
 
-    group: str
     method: str
-    vocabulary: VocabularyIdentity
-    context_length: int  # tokens; not less than the target's
-    weights_version: str  # acceptance is kept per version
+    group: str
+    vocabulary: VocabularyIdentity | None = None
+    context_length: int | None = None
+    weights_version: str = ""  # acceptance is kept per version
 
 
-def check_match(target: TargetFacts, drafter: DrafterFacts) -> None:
-    """Raise LinkRefusedError with the first field in which the two do not fit together."""
-    ours, theirs = target.vocabulary, drafter.vocabulary
-    for field, target_value, drafter_value in (
-        ("vocabulary.special_ids", _roles(ours), _roles(theirs)),
-        ("vocabulary.size", str(ours.size), str(theirs.size)),
-        ("vocabulary.fingerprint", ours.fingerprint, theirs.fingerprint),
-    ):
-        if target_value != drafter_value:
-            raise LinkRefusedError(field, target_value, drafter_value)
-    if drafter.context_length < target.context_length:
+def check_match(target: TargetFacts, drafter: DrafterFacts, *, group: str) -> None:
+    """Raise LinkRefusedError, naming the field, unless the two can work together.
+
+    The drafter's context may be longer than the target's, not shorter.
+    """
+    if drafter.group != group:
+        raise LinkRefusedError("group", group, drafter.group)
+    if drafter.vocabulary is not None:
+        _check_vocabulary(target.vocabulary, drafter.vocabulary)
+    if drafter.context_length is not None and drafter.context_length < target.context_length:
         raise LinkRefusedError("context_length", str(target.context_length), str(drafter.context_length))
 
 
-def _roles(vocabulary: VocabularyIdentity) -> str:
-    return ", ".join(f"{role}={token_id}" for role, token_id in vocabulary.special_ids) or "none"
+def _check_vocabulary(target: VocabularyIdentity, drafter: VocabularyIdentity) -> None:
+    if target.size != drafter.size:
+        raise LinkRefusedError("vocabulary.size", str(target.size), str(drafter.size))
+    ours, theirs = dict(target.special_ids), dict(drafter.special_ids)
+    for role in sorted(ours.keys() | theirs.keys()):
+        if ours.get(role) != theirs.get(role):
+            raise LinkRefusedError(
+                f"vocabulary.special_ids.{role}", str(ours.get(role, "none")), str(theirs.get(role, "none"))
+            )
+    if target.fingerprint != drafter.fingerprint:
+        raise LinkRefusedError("vocabulary.fingerprint", target.fingerprint, drafter.fingerprint)

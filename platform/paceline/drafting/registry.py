@@ -22,21 +22,19 @@ class BuiltDrafter(NamedTuple):
 class DrafterFactory(Protocol):
     """Builds one drafting method."""
 
-    def __call__(self, group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:
+    def __call__(self, group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
         """Load what the method needs; blocks. Raises SetupError kinds where that fails."""
 
 
-def _ngram(group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:  # noqa: ARG001
+def _ngram(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:  # noqa: ARG001
     # Lazy, like all factories: a replica imports only the method that it runs.
     from paceline.drafting.ngram import NgramDrafter  # noqa: PLC0415
 
     drafter = NgramDrafter(min_match=config.min_match_tokens, max_match=config.max_match_tokens)
-    # It copies the target's own tokens, so the target's vocabulary and context are its own.
-    facts = DrafterFacts(group, "ngram", target.vocabulary, target.context_length, weights_version="none")
-    return BuiltDrafter(drafter, facts)
+    return BuiltDrafter(drafter, DrafterFacts("ngram", group))
 
 
-def _draft_model(group: str, config: DrafterConfig, target: TargetFacts, *, device: str) -> BuiltDrafter:  # noqa: ARG001
+def _draft_model(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
     # Torch and Transformers take seconds to import; n-gram replicas never need them.
     from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415
     from paceline.modeling.loader import load_model  # noqa: PLC0415
@@ -51,14 +49,14 @@ def _draft_model(group: str, config: DrafterConfig, target: TargetFacts, *, devi
     tokenizer = TextTokenizer.load(folder, vocab_size=loaded.vocab_size)
     runner = ModelRunner(loaded, num_pages=-(-config.kv_cache_tokens // _PAGE_SIZE), page_size=_PAGE_SIZE)
     drafter = DraftModelDrafter(runner, eos_token_ids=loaded.eos_token_ids, max_law_tokens=config.max_law_tokens)
-    facts = DrafterFacts(group, "draft_model", tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
+    facts = DrafterFacts("draft_model", group, tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
     return BuiltDrafter(drafter, facts)
 
 
 DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType({"ngram": _ngram, "draft_model": _draft_model})
 
 
-def build_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, device: str = "cpu") -> BuiltDrafter:
+def build_drafter(group: str, config: DrafterConfig, *, device: str = "cpu") -> BuiltDrafter:
     """Build the drafter of a group, in the process that will run it.
 
     Does not compare it with the target: a replica behind a link is checked at each handshake.
@@ -67,7 +65,7 @@ def build_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, dev
     factory = DRAFTERS.get(config.method)
     if factory is None:
         raise ConfigError(f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}.")
-    return factory(group, config, target, device=device)
+    return factory(group, config, device=device)
 
 
 def build_matching_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, device: str = "cpu") -> Drafter:
@@ -75,6 +73,6 @@ def build_matching_drafter(group: str, config: DrafterConfig, target: TargetFact
 
     Raises LinkRefusedError if it does not fit the target.
     """
-    built = build_drafter(group, config, target, device=device)
-    check_match(target, built.facts)
+    built = build_drafter(group, config, device=device)
+    check_match(target, built.facts, group=group)
     return built.drafter
