@@ -1,0 +1,74 @@
+"""Looks at what comes over a link before anything is done with it.
+
+Proposals are untrusted: a drafter may be broken or of another release. A faulty one is dropped and
+counted; it never raises, and it never reaches the verifier.
+"""
+
+import math
+
+from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, SparseLaw
+
+LAW_TOLERANCE = 1e-3  # float32 rounding of a few thousand entries stays well below
+
+
+def fault_of(proposal: DraftProposal, *, budget: DraftBudget, vocabulary_size: int) -> str | None:
+    """A stable name of what is wrong with a proposal, or None.
+
+    Checked: ids within the vocabulary; parents before their children; nodes, depth and children within
+    the budget; one law per node or none, each finite, non-negative, with distinct ids and sum 1, that
+    holds the drafted id.
+    """
+    tree = proposal.tree
+    if not _ids_within(tree.token_ids, vocabulary_size):
+        return "token_id"
+    if len(tree.parents) != len(tree) or any(not -1 <= parent < i for i, parent in enumerate(tree.parents)):
+        return "parent"
+    if not _within_budget(tree, budget):
+        return "budget"
+    if proposal.laws:
+        if len(proposal.laws) != len(tree):
+            return "law_count"
+        drafted = zip(tree.token_ids, proposal.laws, strict=True)
+        if not all(_is_law_of(token_id, law, vocabulary_size) for token_id, law in drafted):
+            return "law"
+    return None
+
+
+def row_fault(row: DraftRequest, *, vocabulary_size: int, context_length: int) -> str | None:
+    """The reason to refuse a target's row, or None."""
+    if row.base_length < 0 or not _ids_within(row.new_token_ids, vocabulary_size):
+        return "INVALID_ROW"
+    if row.context_length > context_length:
+        return "CONTEXT_LENGTH"
+    return None
+
+
+def _ids_within(token_ids: tuple[int, ...], vocabulary_size: int) -> bool:
+    return not token_ids or (min(token_ids) >= 0 and max(token_ids) < vocabulary_size)
+
+
+def _within_budget(tree: DraftTree, budget: DraftBudget) -> bool:
+    if len(tree) > budget.max_nodes:
+        return False
+    depths: list[int] = []
+    num_children: dict[int, int] = {}
+    for parent in tree.parents:
+        depths.append(1 if parent < 0 else depths[parent] + 1)
+        num_children[parent] = num_children.get(parent, 0) + 1
+    deep = max(depths, default=0) > budget.max_depth
+    wide = max(num_children.values(), default=0) > max(budget.top_k, 1)
+    return not deep and not wide
+
+
+def _is_law_of(token_id: int, law: SparseLaw, vocabulary_size: int) -> bool:
+    ids, probabilities = law.token_ids, law.probabilities
+    if not ids or len(ids) != len(probabilities) or len(set(ids)) != len(ids):
+        return False
+    if not _ids_within(ids, vocabulary_size) or token_id not in ids:
+        return False
+    # Written so that NaN and infinity fail: each comparison with them is false, or the sum is not 1.
+    if not all(0.0 <= probability <= 1.0 + LAW_TOLERANCE for probability in probabilities):
+        return False
+    if probabilities[ids.index(token_id)] <= 0.0:
+        return False
+    return abs(math.fsum(probabilities) - 1.0) <= LAW_TOLERANCE

@@ -1,0 +1,73 @@
+"""Ties a reserved slot to the life of the token stream that it was reserved for.
+
+A gateway reserves a slot by a `hold` call through Ray Serve and opens the stream over gRPC; the two
+arrive in any order. Keys are ``request_id/attempt``, so what comes late for one attempt cannot touch
+the next one.
+"""
+
+import asyncio
+from collections import OrderedDict
+
+from paceline.errors import TargetUnavailableError
+
+_REMEMBERED = 4096  # ended attempts whose late half is recognised
+
+
+class HoldRegistry:
+    """Attempts on one target replica. Used from one asyncio loop."""
+
+    def __init__(self, open_within_s: float) -> None:
+        self._open_within_s = open_within_s
+        self._held: dict[str, asyncio.Event] = {}  # set: the stream has opened
+        self._streams: dict[str, asyncio.Event] = {}  # set: the stream has ended
+        self._ended: OrderedDict[str, None] = OrderedDict()
+
+    @property
+    def num_held(self) -> int:
+        """Attempts that hold a slot or stream without one."""
+        return len(self._held.keys() | self._streams.keys())
+
+    async def hold(self, key: str) -> bool:
+        """Return when the attempt's stream has ended; True if there was one.
+
+        Returns False after ``open_within_s`` without a stream; a stream that comes later is refused.
+        """
+        if key in self._ended:
+            return True
+        opened = self._held.setdefault(key, asyncio.Event())
+        try:
+            if key not in self._streams:
+                await asyncio.wait_for(opened.wait(), self._open_within_s)
+            stream = self._streams.get(key)
+            if stream is not None:
+                await stream.wait()
+        except TimeoutError:
+            return False
+        finally:
+            self._held.pop(key, None)
+            if key not in self._streams:  # ended, or never came and now never may
+                self._remember(key)
+        return True
+
+    def opened(self, key: str) -> None:
+        """Note that the attempt's stream has opened.
+
+        Raises TargetUnavailableError if the attempt has ended, streams already, or its hold ran out.
+        """
+        if key in self._ended or key in self._streams:
+            raise TargetUnavailableError(f"attempt {key} has already ended or streams elsewhere")
+        self._streams[key] = asyncio.Event()
+        if key in self._held:
+            self._held[key].set()
+
+    def closed(self, key: str) -> None:
+        """Note that the attempt's stream has ended; unknown keys are ignored."""
+        ended = self._streams.pop(key, None)
+        if ended is not None:
+            ended.set()
+            self._remember(key)
+
+    def _remember(self, key: str) -> None:
+        self._ended[key] = None
+        if len(self._ended) > _REMEMBERED:
+            self._ended.popitem(last=False)

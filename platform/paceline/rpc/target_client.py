@@ -1,0 +1,86 @@
+"""A gateway's side of the stream to one target replica."""
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import grpc.aio
+
+from paceline.config.schema import PeerConfig
+from paceline.core.generation import GenerationChunk, GenerationRequest
+from paceline.errors import PacelineError, TargetUnavailableError, UnauthenticatedError
+from paceline.rpc.auth import call_metadata
+from paceline.rpc.chunk_continuity import ChunkContinuity
+from paceline.rpc.codec_target import (
+    LoadReport,
+    decode_chunks,
+    decode_report,
+    encode_generation_request,
+    our_protocol,
+)
+from paceline.rpc.options import KEEPALIVE, Keepalive, channel_options
+from paceline.rpc.status import error_from_rpc
+from paceline.v1 import target_pb2, target_pb2_grpc
+
+
+class TargetConnection:
+    """One channel to one target replica. Build, use and close it on one asyncio loop."""
+
+    def __init__(self, address: str, token: str, *, peer: PeerConfig, keepalive: Keepalive = KEEPALIVE) -> None:
+        self.address = address
+        self._metadata = call_metadata(token)
+        self._channel = grpc.aio.insecure_channel(address, options=channel_options(peer, keepalive))
+        self._stub = target_pb2_grpc.TargetServiceStub(self._channel)  # type: ignore[no-untyped-call]
+
+    async def stream(self, request: GenerationRequest) -> AsyncIterator[Sequence[GenerationChunk]]:
+        """Stream one attempt, in batches of chunks that are new and without gaps.
+
+        Closing the iterator ends the call, which aborts the attempt. Raises the target's own error
+        before or between batches, StreamGapError where tokens are missing, TargetUnavailableError
+        where the connection broke or the stream ended early.
+        """
+        continuity = ChunkContinuity(request.num_choices)
+        call = self._stub.Stream(encode_generation_request(request), metadata=self._metadata)
+        try:
+            async for message in call:
+                fresh = continuity.admit(decode_chunks(request.key, message))
+                if fresh:
+                    yield fresh
+            continuity.check_complete()
+        except grpc.aio.AioRpcError as error:
+            raise _as_ours(error) from error
+        finally:
+            call.cancel()
+
+    async def abort(self, key: str) -> None:
+        """Abort an attempt; one that is unknown or has ended is fine. Raises TargetUnavailableError."""
+        await self._unary(self._stub.Abort(target_pb2.AbortRequest(key=key), metadata=self._metadata))
+
+    async def watch_load(self) -> AsyncIterator[LoadReport]:
+        """Reports of the replica until the connection breaks (TargetUnavailableError) or the iterator is closed."""
+        call = self._stub.WatchLoad(target_pb2.WatchLoadRequest(protocol=our_protocol()), metadata=self._metadata)
+        try:
+            async for message in call:
+                yield decode_report(message)
+        except grpc.aio.AioRpcError as error:
+            raise _as_ours(error) from error
+        finally:
+            call.cancel()
+
+    async def close(self) -> None:
+        """End all calls and close the channel."""
+        await self._channel.close(None)
+
+    @staticmethod
+    async def _unary(call: Any) -> None:
+        try:
+            await call
+        except grpc.aio.AioRpcError as error:
+            raise _as_ours(error) from error
+
+
+def _as_ours(error: grpc.aio.AioRpcError) -> PacelineError:
+    ours = error_from_rpc(error)
+    # The gateway's token is stale because the replica restarted: no fault of the gateway's own client.
+    if isinstance(ours, UnauthenticatedError):
+        return TargetUnavailableError("the replica does not know the gateway's token")
+    return ours
