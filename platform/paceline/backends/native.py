@@ -199,7 +199,7 @@ def assemble_native(
         num_pages=-(-engine_config.kv_cache_tokens // engine_config.page_size),
         page_size=engine_config.page_size,
     )
-    tokenizer = TextTokenizer.load(model_folder, head_rows=loaded.vocab_size)
+    tokenizer = TextTokenizer.load(model_folder, vocab_size=loaded.vocab_size)
     verifier = make_verifier(config.verifier)
     context = min(config.model.max_context_tokens or loaded.context_length, loaded.context_length)
     identity = ModelIdentity(
