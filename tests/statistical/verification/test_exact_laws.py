@@ -1,0 +1,110 @@
+"""The law of every verifier, computed exactly through the functions that serve."""
+
+import math
+import random
+
+import pytest
+import torch
+from enumeration import ChainCase, assert_exact, chosen_chain, output_law
+from toy_target import Law, hashed_law
+
+from paceline.core.sampling_params import SamplingParams
+
+VERIFIERS = ("coupled", "rejection", "block")
+NUM_RANDOM = 150
+
+
+def random_case(index: int) -> ChainCase:
+    """Prefix-dependent random laws; every third case also truncates, penalises or biases."""
+    dice = random.Random(index)
+    vocab, depth = dice.choice([(3, 1), (3, 2), (4, 1), (4, 2), (3, 3), (4, 3)])
+    scale = dice.choice([0.5, 1.5, 3.0])
+    params = SamplingParams(temperature=dice.choice([1.0, 0.6, 1.7]))
+    if index % 3 == 0:
+        params = dice.choice(
+            [
+                SamplingParams(top_p=0.8),
+                SamplingParams(top_k=2),
+                SamplingParams(min_p=0.3),
+                SamplingParams(presence_penalty=1.0, frequency_penalty=0.5),
+                SamplingParams(repetition_penalty=1.8),
+                SamplingParams(bad_words=((1, 2), (0,))),
+                SamplingParams(min_tokens=2, logit_bias=((2, 1.5),)),
+            ]
+        )
+    return ChainCase(
+        vocab,
+        depth,
+        target=hashed_law(vocab, scale=scale, salt=2 * index),
+        draft=hashed_law(vocab, scale=scale, salt=2 * index + 1),
+        params=params,
+        eos=(vocab - 1,),
+        max_law_tokens=dice.choice([64, 2]),
+    )
+
+
+def fixed(*probabilities: float) -> Law:
+    """The same law after every prefix."""
+    logits = torch.tensor([math.log(p) if p else -math.inf for p in probabilities], dtype=torch.float64)
+    return lambda prefix: logits
+
+
+def alternating(one: Law, other: Law) -> Law:
+    """One law after prefixes of even length, another after odd ones."""
+    return lambda prefix: (one, other)[len(prefix) % 2](prefix)
+
+
+SKEWED = fixed(0.6, 0.3, 0.1)
+SPREAD = fixed(0.1, 0.1, 0.8)
+EDGE_CASES = {
+    "q equals p": ChainCase(3, 3, SKEWED, SKEWED),
+    "q is one-hot": ChainCase(3, 2, SKEWED, fixed(0, 0, 1)),
+    "q has no mass where p has": ChainCase(3, 2, SKEWED, fixed(0.5, 0.5, 0)),
+    "q has mass where p has none": ChainCase(3, 2, fixed(0.5, 0.5, 0), SPREAD),
+    "disjoint support": ChainCase(4, 3, fixed(0.5, 0.5, 0, 0), fixed(0, 0, 0.3, 0.7)),
+    "p is one-hot": ChainCase(3, 2, fixed(0, 1, 0), SPREAD),
+    "p is one-hot on the first draft only": ChainCase(3, 2, alternating(fixed(0, 0, 1), SKEWED), SPREAD),
+    "top_p cuts p": ChainCase(3, 3, SKEWED, SPREAD, SamplingParams(top_p=0.7)),
+    "top_k leaves one": ChainCase(3, 2, SKEWED, SPREAD, SamplingParams(top_k=1)),
+    "equal after the first": ChainCase(3, 3, alternating(SKEWED, SPREAD), alternating(SPREAD, SPREAD)),
+}
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_random_chains(verifier: str) -> None:
+    """Over random prefix-dependent laws, the emitted tokens and their continuation follow p exactly."""
+    for index in range(NUM_RANDOM):
+        assert_exact(verifier, random_case(index))
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("name", EDGE_CASES)
+def test_edge_laws(verifier: str, name: str) -> None:
+    """Laws with zeros, equal laws and one-hot laws change nothing about exactness."""
+    assert_exact(verifier, EDGE_CASES[name])
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("index", range(6))
+def test_chains_without_laws(verifier: str, index: int) -> None:
+    """A draft that was chosen, not drawn, counts as one-hot and leaves the law exact."""
+    assert_exact(verifier, random_case(index), chains=chosen_chain)
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+def test_greedy_requests(verifier: str) -> None:
+    """At temperature 0 every verifier emits the argmax path with probability 1."""
+    case = ChainCase(4, 3, hashed_law(4, salt=1), hashed_law(4, salt=1), SamplingParams(temperature=0.0))
+
+    assert_exact(verifier, case, chains=chosen_chain)
+    assert len(output_law(verifier, case, chains=chosen_chain).tokens) == 1
+
+
+def test_block_accepts_at_least_as_much_as_rejection() -> None:
+    """The mean accepted length of `block` is never below that of `rejection`, and sometimes above."""
+    gains = []
+    for case in [random_case(index) for index in range(0, 40)] + list(EDGE_CASES.values()):
+        gains.append(output_law("block", case).mean_accepted - output_law("rejection", case).mean_accepted)
+
+    assert min(gains) > -1e-12
+    assert max(gains) > 0.01
