@@ -5,9 +5,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from repository import ROOT
 
 from paceline.config.load import load_config
+from repository import ROOT
 
 
 @pytest.fixture(scope="module")
