@@ -5,10 +5,10 @@ import random
 
 import pytest
 import torch
-from enumeration import ChainCase, assert_exact, chosen_chain, output_law
-from toy_target import Law, hashed_law
 
+from enumeration import ChainCase, assert_exact, chosen_chain, output_law
 from paceline.core.sampling_params import SamplingParams
+from toy_target import Law, hashed_law
 
 VERIFIERS = ("coupled", "rejection", "block")
 NUM_RANDOM = 150
@@ -102,9 +102,8 @@ def test_greedy_requests(verifier: str) -> None:
 
 def test_block_accepts_at_least_as_much_as_rejection() -> None:
     """The mean accepted length of `block` is never below that of `rejection`, and sometimes above."""
-    gains = []
-    for case in [random_case(index) for index in range(0, 40)] + list(EDGE_CASES.values()):
-        gains.append(output_law("block", case).mean_accepted - output_law("rejection", case).mean_accepted)
+    cases = [random_case(index) for index in range(40)] + list(EDGE_CASES.values())
+    gains = [output_law("block", case).mean_accepted - output_law("rejection", case).mean_accepted for case in cases]
 
     assert min(gains) > -1e-12
     assert max(gains) > 0.01
