@@ -14,14 +14,16 @@ from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.model_identity import ModelIdentity
 from paceline.core.plans import Plan, SpeculationMode, SpeculationPreference
 from paceline.core.sampling_params import SamplingParams
-from paceline.errors import DrafterGroupNotFoundError, TargetUnavailableError
+from paceline.errors import DrafterGroupNotFoundError, PacelineError, TargetUnavailableError
 from paceline.gateway.answer import Answer
 from paceline.gateway.chunk_stream import ChunkStream
 from paceline.gateway.gateway_request import GatewayRequest, new_request_id
 from paceline.gateway.request_metrics import RequestMetrics
 from paceline.gateway.target_pool import PoolSnapshot, TargetPool
+from paceline.gateway.token_texts import TokenTexts
 from paceline.gateway.translation import translate
 from paceline.routing.policy import Policy, RoutingSnapshot
+from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline.telemetry.trace_context import continue_trace
 from paceline.text.tokenizer import TextTokenizer
@@ -53,10 +55,11 @@ class GatewayService:
         metrics: Metrics,
     ) -> None:
         self._pool = pool
-        self.tokenizer = tokenizer
+        self._tokenizer = tokenizer
+        self.token_texts = TokenTexts(tokenizer)
         self._policy = policy
         self._gateway = gateway
-        self._engine = engine
+        self._cache_tokens = engine.kv_cache_tokens // engine.page_size * engine.page_size
         self._verifier = verifier
         self._tunables = tunables
         self._metrics = metrics
@@ -96,6 +99,10 @@ class GatewayService:
         if not self._token_seen:
             return "no token has been generated yet"
         return None
+
+    def refused(self, error: PacelineError, door: str) -> None:
+        """Count a request that a door turned away before it could become a `GatewayRequest`."""
+        self._metrics.count(catalogue.FAILED_REQUESTS, door=door, reason=error.reason)
 
     async def open(self, request: GatewayRequest) -> Answer:
         """Check, route and start a request; returns once its first tokens are there.
@@ -151,9 +158,9 @@ class GatewayService:
             functools.partial(
                 translate,
                 request,
-                tokenizer=self.tokenizer,
+                tokenizer=self._tokenizer,
                 identity=identity,
-                limit_tokens=self._engine.kv_cache_tokens,
+                limit_tokens=self._cache_tokens,
             ),
         )
         generation = GenerationRequest(

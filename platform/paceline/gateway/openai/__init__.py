@@ -1,0 +1,1 @@
+"""The OpenAI-compatible REST dialect: request models, response bodies."""

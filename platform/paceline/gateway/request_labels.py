@@ -1,0 +1,31 @@
+"""Echoes the client's request id, or names the request, on every response."""
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from paceline.gateway.gateway_request import clean_label, new_request_id
+
+HEADER = "x-request-id"
+STATE_KEY = "request_label"
+
+
+class RequestLabels:
+    """ASGI middleware. The label is ``scope["state"]["request_label"]``; it is never used as a key."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Handle one ASGI connection."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        label = clean_label(Headers(scope=scope).get(HEADER, "")) or new_request_id()
+        scope.setdefault("state", {})[STATE_KEY] = label
+
+        async def send_labelled(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)[HEADER] = label
+            await send(message)
+
+        await self._app(scope, receive, send_labelled)
