@@ -17,7 +17,9 @@
     │   ├── DeadlineExceededError
     │   ├── StreamGapError
     │   ├── EngineFailedError
-    │   └── CacheCorruptionError
+    │   ├── CacheCorruptionError
+    │   ├── ServiceUnreachableError    raised by clients of the public API
+    │   └── AnswerFailedError
     └── SetupError                     raised before anything is served
         ├── ConfigError
         ├── ModelRefusedError
@@ -286,6 +288,31 @@ class CacheCorruptionError(ServerError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(detail)
+
+
+class ServiceUnreachableError(ServerError):
+    """A client of the public API found nobody at the address."""
+
+    reason = "SERVICE_UNREACHABLE"
+
+    def __init__(self, address: str, detail: str) -> None:
+        super().__init__(address, detail)
+
+    def __str__(self) -> str:
+        return f"Nothing answers at {self.args[0]} ({self.args[1]}). Is `paceline serve` running there?"
+
+
+class AnswerFailedError(ServerError):
+    """A client of the public API got an error instead of an answer, or in the middle of one."""
+
+    reason = "ANSWER_FAILED"
+    retryable = False
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(code, message)
+
+    def __str__(self) -> str:
+        return f"The request failed ({self.args[0]}): {self.args[1]}"
 
 
 class SetupError(PacelineError):

@@ -58,7 +58,10 @@ def render_errors() -> str:
         again = "yes" if error.retryable else "no"
         meaning = (error.__doc__ or "").splitlines()[0]
         rows.append(f"| `{error.reason}` | {error.http_status} | `{error.grpc_code}` | {again} | {meaning} |")
-    intro = "The REST API gives the reason in `error.code`; gRPC puts it before the sentence in the status details."
+    intro = (
+        "The REST API gives the reason in `error.code`, in lower case; gRPC puts it before the sentence in the status "
+        "details."
+    )
     return _page(["# Errors", intro, "\n".join(rows)])
 
 
