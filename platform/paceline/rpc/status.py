@@ -4,6 +4,7 @@ A status carries the leaf's code, and "REASON: sentence" of at most 1 KB in its 
 trace. The constructor arguments travel as JSON in a trailer, so that the caller gets the same error.
 """
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any, NoReturn
@@ -52,6 +53,15 @@ def error_from_rpc(rpc_error: AioRpcError) -> PacelineError:
     if rpc_error.code() is grpc.StatusCode.INVALID_ARGUMENT:
         return InvalidRequestError(text)
     return EngineFailedError(text)
+
+
+def cancelled_by_peer() -> bool:
+    """Whether a CancelledError just caught comes from the other end, not from a cancel of this task.
+
+    grpc.aio raises CancelledError for a call whose status is CANCELLED, whoever cancelled it.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() == 0
 
 
 def _encode_args(error: PacelineError) -> tuple[tuple[str, bytes], ...]:

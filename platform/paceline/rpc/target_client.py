@@ -1,9 +1,10 @@
 """A gateway's side of the stream to one target replica."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-import grpc.aio
+from grpc import aio
 
 from paceline.config.schema import PeerConfig
 from paceline.core.generation import GenerationChunk, GenerationRequest
@@ -18,7 +19,7 @@ from paceline.rpc.codec_target import (
     our_protocol,
 )
 from paceline.rpc.options import KEEPALIVE, Keepalive, channel_options
-from paceline.rpc.status import error_from_rpc
+from paceline.rpc.status import cancelled_by_peer, error_from_rpc
 from paceline.v1 import target_pb2, target_pb2_grpc
 
 
@@ -28,7 +29,7 @@ class TargetConnection:
     def __init__(self, address: str, token: str, *, peer: PeerConfig, keepalive: Keepalive = KEEPALIVE) -> None:
         self.address = address
         self._metadata = call_metadata(token)
-        self._channel = grpc.aio.insecure_channel(address, options=channel_options(peer, keepalive))
+        self._channel = aio.insecure_channel(address, options=channel_options(peer, keepalive))
         self._stub = target_pb2_grpc.TargetServiceStub(self._channel)  # type: ignore[no-untyped-call]
 
     async def stream(self, request: GenerationRequest) -> AsyncIterator[Sequence[GenerationChunk]]:
@@ -46,8 +47,12 @@ class TargetConnection:
                 if fresh:
                     yield fresh
             continuity.check_complete()
-        except grpc.aio.AioRpcError as error:
+        except aio.AioRpcError as error:
             raise _as_ours(error) from error
+        except asyncio.CancelledError:
+            if cancelled_by_peer():
+                raise TargetUnavailableError("the replica ended the stream") from None
+            raise
         finally:
             call.cancel()
 
@@ -61,8 +66,12 @@ class TargetConnection:
         try:
             async for message in call:
                 yield decode_report(message)
-        except grpc.aio.AioRpcError as error:
+        except aio.AioRpcError as error:
             raise _as_ours(error) from error
+        except asyncio.CancelledError:
+            if cancelled_by_peer():
+                raise TargetUnavailableError("the replica ended the stream") from None
+            raise
         finally:
             call.cancel()
 
@@ -74,11 +83,11 @@ class TargetConnection:
     async def _unary(call: Any) -> None:
         try:
             await call
-        except grpc.aio.AioRpcError as error:
+        except aio.AioRpcError as error:
             raise _as_ours(error) from error
 
 
-def _as_ours(error: grpc.aio.AioRpcError) -> PacelineError:
+def _as_ours(error: aio.AioRpcError) -> PacelineError:
     ours = error_from_rpc(error)
     # The gateway's token is stale because the replica restarted: no fault of the gateway's own client.
     if isinstance(ours, UnauthenticatedError):
