@@ -52,7 +52,7 @@ _DROP_REASON = Label(
 _REFUSAL_REASON = Label(
     "reason",
     "Why the drafter did not draft.",
-    ("CONTEXT_LENGTH", "KV_FULL", "DRAFTER_FAILED", "DEADLINE", "DRAINING"),
+    ("CONTEXT_LENGTH", "KV_FULL", "DRAFTER_FAILED", "INVALID_ROW", "OVERLOADED", "DEADLINE", "DRAINING"),
 )
 
 _STEP_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 1.6, 3.2)
