@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import config, doctor, models
+from paceline.cli import chat, config, doctor, models
 from paceline.errors import ClientError, PacelineError, SetupError
 
 _COMMANDS_GROUP = "paceline.commands"  # entry points of packages that add commands: register(app)
@@ -26,6 +26,7 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
+    app.command("chat")(chat.chat)
     app.add_typer(models.app, name="models")
     app.add_typer(config.app, name="config")
     app.command("doctor")(doctor.doctor)

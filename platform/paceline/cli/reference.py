@@ -1,5 +1,6 @@
 """Generates ``docs/reference``: ``python -m paceline.cli.reference FOLDER``."""
 
+import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from pydantic.fields import FieldInfo
 
 from paceline.config.schema import DeploymentConfig
 from paceline.errors import ClientError, PacelineError, ServerError, SetupError
+from paceline.gateway.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, FieldRule, Treatment
 from paceline.telemetry.catalogue import ALL
 from paceline.telemetry.instruments import Instrument
 
@@ -65,8 +67,17 @@ def render_errors() -> str:
     return _page(["# Errors", intro, "\n".join(rows)])
 
 
+def render_rest() -> str:
+    """What becomes of each field of a request body, one table per endpoint."""
+    parts = ["# REST fields", "null counts as absent. A field that is in no table is refused by name."]
+    for path, table in (("/v1/chat/completions", CHAT_FIELDS), ("/v1/completions", COMPLETION_FIELDS)):
+        rows = [f"| `{name}` | {rule.treatment.value} | {_rule_text(rule)} |" for name, rule in table.items()]
+        parts += [f"## `POST {path}`", "\n".join(["| field | treatment | note |", "|---|---|---|", *rows])]
+    return _page(parts)
+
+
 PAGES: Mapping[str, Callable[[], str]] = MappingProxyType(
-    {"config.md": render_config, "errors.md": render_errors, "metrics.md": render_metrics}
+    {"config.md": render_config, "errors.md": render_errors, "metrics.md": render_metrics, "rest.md": render_rest}
 )
 
 
@@ -77,6 +88,13 @@ def raised_errors(root: type[PacelineError] = PacelineError) -> Iterator[type[Pa
             if child not in _ERROR_GROUPS:
                 yield child
             yield from raised_errors(child)
+
+
+def _rule_text(rule: FieldRule) -> str:
+    if rule.treatment is not Treatment.REFUSED or not rule.neutral:
+        return rule.hint
+    allowed = ", ".join(f"`{json.dumps(value)}`" for value in rule.neutral)
+    return f"{rule.hint}; allowed: {allowed}"
 
 
 def _page(parts: list[str]) -> str:

@@ -30,8 +30,17 @@ def test_errors_page_lists_raised_errors_only():
     assert len(set(raised)) == len(raised)
 
 
+def test_rest_page_shows_every_field_with_its_treatment():
+    """Fields of both endpoints appear; a refused one shows the values that turn it off."""
+    page = reference.render_rest()
+
+    assert "| `temperature` | honoured |" in page
+    assert "| `best_of` | refused | use 'n' and choose among the answers yourself; allowed: `1` |" in page
+    assert "| `store` | refused | answers are not stored; allowed: `false` |" in page
+
+
 def test_all_pages_are_written(tmp_path):
     """`main` writes every page into a folder that it makes."""
     reference.main(tmp_path / "new")
 
-    assert {path.name for path in (tmp_path / "new").iterdir()} == {"config.md", "errors.md", "metrics.md"}
+    assert {path.name for path in (tmp_path / "new").iterdir()} == {"config.md", "errors.md", "metrics.md", "rest.md"}
