@@ -1,5 +1,6 @@
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
@@ -58,6 +59,10 @@ def test_functions_fit_a_screen():
     assert long == []
 
 
+def _mirrored_kinds() -> list[Path]:
+    return [ROOT / "tests" / kind for kind in ("unit", "contract", "statistical", "equivalence", "integration")]
+
+
 @pytest.mark.parametrize(
     ("pattern", "what"), [(_LEFT_OPEN, "work left open"), (_MACHINE, "one machine's paths or hosts")]
 )
@@ -81,18 +86,31 @@ def test_test_folders_mirror_the_source():
         for path in package.rglob("*")
         if path.is_dir() and path.name != "__pycache__"
     }
-    kinds = ("unit", "contract", "statistical", "equivalence", "integration")
     stray = [
         path
-        for kind in kinds
-        for path in (ROOT / "tests" / kind).rglob("*")
+        for kind in _mirrored_kinds()
+        for path in kind.rglob("*")
         if path.is_dir()
         and path.name != "__pycache__"
         and any(path.rglob("*.py"))
-        and path.relative_to(ROOT / "tests" / kind).as_posix() not in known
+        and path.relative_to(kind).as_posix() not in known
     ]
 
     assert _relative(stray) == []
+
+
+def test_every_package_has_tests():
+    """Each package with code of its own has a test folder of the same name, of one kind or another."""
+    tested = {
+        path.parent.relative_to(kind).parts[0] for kind in _mirrored_kinds() for path in kind.glob("*/**/test_*.py")
+    }
+    packages = {
+        path.relative_to(PACKAGES[0]).parts[0]
+        for path in source_files()
+        if path.name != "__init__.py" and PACKAGES[0] in path.parent.parents
+    }
+
+    assert packages - tested == set()
 
 
 def test_shipped_config_files_are_listed_by_name():
