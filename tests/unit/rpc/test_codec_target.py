@@ -1,0 +1,46 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import records
+from paceline.errors import InvalidRequestError, TargetUnavailableError
+from paceline.rpc import codec_target
+from paceline.rpc.protocol import PROTOCOL_MAX
+from paceline.v1 import common_pb2, target_pb2
+from peers import generation
+
+
+@given(records.generation_requests)
+def test_requests_round_trip(request_):
+    """A request arrives as the gateway made it."""
+    message = codec_target.encode_generation_request(request_).SerializeToString()
+    assert codec_target.decode_generation_request(target_pb2.StreamRequest.FromString(message)) == request_
+
+
+@given(st.lists(records.chunks, max_size=3))
+def test_chunks_round_trip(chunks):
+    """Chunks arrive as the engine made them, in one message."""
+    message = target_pb2.StreamResponse.FromString(codec_target.encode_chunks(chunks).SerializeToString())
+    assert codec_target.decode_chunks("r/1", message) == chunks
+
+
+@given(st.builds(codec_target.LoadReport, records.target_loads, records.counts, records.names))
+def test_reports_round_trip(report):
+    """A load report arrives as it was sent."""
+    assert codec_target.decode_report(codec_target.encode_report(report)) == report
+
+
+@pytest.mark.parametrize("field", ["key", "plan", "choice_count", "prompt_token_ids"])
+def test_request_that_no_gateway_can_mean_is_refused(field):
+    """A missing key, plan, prompt or choice count is an error, not a default."""
+    message = codec_target.encode_generation_request(generation())
+    message.ClearField(field)
+    with pytest.raises(InvalidRequestError):
+        codec_target.decode_generation_request(message)
+
+
+def test_gateway_of_a_far_release_is_sent_elsewhere():
+    """Without a shared protocol version the request may be tried on another replica."""
+    codec_target.check_protocol(codec_target.our_protocol())
+    with pytest.raises(TargetUnavailableError, match="protocol"):
+        codec_target.check_protocol(common_pb2.ProtocolRange(min=PROTOCOL_MAX + 1, max=PROTOCOL_MAX + 2))
