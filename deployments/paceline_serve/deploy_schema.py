@@ -1,0 +1,45 @@
+"""A deployment's configuration as Ray Serve's own schema: the one form in which it is ever applied."""
+
+from typing import Any
+
+from ray.serve.schema import ServeDeploySchema
+
+from paceline.config.schema import DeploymentConfig
+from paceline_serve.names import APP_NAME, GATEWAY, TARGET, drafter_deployment
+
+_SERVICERS = ("paceline.v1.generation_pb2_grpc.add_GenerationServiceServicer_to_server",)
+
+
+def render(config: DeploymentConfig, *, proxy_location: str = "HeadOnly") -> ServeDeploySchema:
+    """Render the schema. Identity goes into ``args``, tunables into every deployment's ``user_config``."""
+    gateway = config.gateway
+    return ServeDeploySchema.model_validate(
+        {
+            "proxy_location": proxy_location,
+            "http_options": {"host": gateway.host, "port": gateway.http_port},
+            "grpc_options": {"port": gateway.grpc_port, "grpc_servicer_functions": list(_SERVICERS)},
+            "logging_config": {"log_level": config.tunables.log_level, "enable_access_log": False},
+            "applications": [_application(config)],
+        }
+    )
+
+
+def _application(config: DeploymentConfig) -> dict[str, Any]:
+    tunables = config.tunables.model_dump()
+    return {
+        "name": APP_NAME,
+        "import_path": "paceline_serve.app:build",
+        "route_prefix": "/",
+        "args": {"config": config.model_dump(exclude={"tunables"})},
+        "deployments": [{"name": name, "user_config": tunables} for name in deployment_names(config)],
+    }
+
+
+def deployment_names(config: DeploymentConfig) -> list[str]:
+    """Names of all deployments of the application."""
+    remote = [
+        drafter_deployment(group)
+        for group, section in config.drafters.items()
+        if section.place == "remote" and section.replicas > 0
+    ]
+    return [GATEWAY, TARGET, *remote]

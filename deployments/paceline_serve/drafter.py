@@ -1,0 +1,78 @@
+"""A replica of a remote drafter group."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.config.schema import DrafterConfig, PeerConfig, Tunables
+from paceline.drafting.registry import BuiltDrafter, build_drafter
+from paceline.rpc.auth import new_token
+from paceline.rpc.link_server import DrafterServicer
+from paceline.rpc.peer_server import PeerServer
+from paceline.rpc.replica_server import ReplicaServicer
+from paceline.telemetry.metrics import Metrics
+from paceline_serve.peer_metadata import peer_metadata
+from paceline_serve.process_setup import node_address, start_logging
+
+_STOP_GRACE_S = 0.5  # soft state: targets go on without it
+
+
+class DrafterReplica:
+    """Drafts for all targets that link to it. It serves no Ray Serve request; its work comes over gRPC."""
+
+    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
+        self, group: str, drafter: Mapping[str, Any], peer: Mapping[str, Any], device: str
+    ) -> None:
+        """Load the drafter and open its port. The sections are plain mappings because they cross processes."""
+        start_logging(Tunables().log_level)
+        config, peer_config = DrafterConfig.model_validate(drafter), PeerConfig.model_validate(peer)
+        metrics = Metrics()
+        built = await asyncio.get_running_loop().run_in_executor(None, _build, group, config, device)
+        self._facts = built.facts
+        self._servicer = DrafterServicer(
+            built.drafter,
+            built.facts,
+            ttl_s=config.session_ttl_s,
+            metrics=metrics,
+            max_message_bytes=peer_config.max_message_bytes,
+        )
+        self._server = PeerServer(
+            peer_config,
+            node_ip=node_address(),
+            token=new_token(),
+            servicers=(self._servicer, ReplicaServicer(metrics.render)),
+        )
+        await self._server.start()
+
+    def reconfigure(self, user_config: Mapping[str, Any]) -> None:
+        """Use new tunables; called by Ray Serve after start and on every change."""
+        start_logging(Tunables.model_validate(user_config).log_level)
+
+    def record_replica_metadata(self) -> dict[str, Any]:
+        """What targets learn about this replica; called by Ray Serve once, after start."""
+        facts = self._facts
+        return peer_metadata(
+            self._server.address,
+            self._server.token,
+            group=facts.group,
+            method=facts.method,
+            weights_version=facts.weights_version,
+        )
+
+    def check_health(self) -> None:
+        """Raise if the drafter's thread has died."""
+        self._servicer.check_health()
+
+    async def __del__(self) -> None:
+        if server := getattr(self, "_server", None):  # absent where the start failed
+            await server.stop(_STOP_GRACE_S)
+            self._servicer.close()
+
+
+def _build(group: str, config: DrafterConfig, device: str) -> BuiltDrafter:
+    if config.method == "draft_model":
+        # Lazy: an n-gram replica never needs torch.
+        import torch  # noqa: PLC0415
+
+        torch.set_num_threads(config.threads)
+    return build_drafter(group, config, device=device)

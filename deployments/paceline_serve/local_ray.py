@@ -1,0 +1,73 @@
+"""A Ray of our own on this machine, and nothing of it left behind."""
+
+import logging
+import os
+from pathlib import Path
+
+import psutil
+
+logger = logging.getLogger(__name__)
+
+_OBJECT_STORE_BYTES = 100 * 2**20  # handles carry keys and settings only
+_EXIT_WAIT_S = 10.0
+_MAX_GRPC_MESSAGE_BYTES = 8 * 2**20
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AUTH_MODE": "token",
+    "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(_MAX_GRPC_MESSAGE_BYTES),
+    # Ray would start one idle Python process per core at once.
+    "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_worker_prestart": "0",
+}
+
+
+class LocalRay:
+    """Starts Ray's processes as children of this one. Only one at a time in a process."""
+
+    def __init__(self, *, num_cpus: int) -> None:
+        """``num_cpus`` is logical: what replicas may take in all, not what the machine has."""
+        self._num_cpus = num_cpus
+        self._children: dict[int, psutil.Process] = {}  # by pid
+
+    def start(self) -> None:
+        """Start a fresh Ray on the loopback address; a running one is never joined."""
+        # Ray reads its environment while it is imported, and hands it to all its processes.
+        for name, value in _ENVIRONMENT.items():
+            os.environ.setdefault(name, value)
+        import ray  # noqa: PLC0415
+
+        ray.init(
+            address="local",
+            num_cpus=self._num_cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            _node_ip_address="127.0.0.1",
+        )
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything that was started and still runs."""
+        for process in psutil.Process().children(recursive=True):
+            self._children.setdefault(process.pid, process)
+        return [process for process in self._children.values() if process.is_running()]
+
+    def log_folder(self) -> Path | None:
+        """Where the processes write their logs."""
+        import ray  # noqa: PLC0415
+
+        node = ray._private.worker._global_node  # noqa: SLF001  # no public way to it
+        return Path(node.get_logs_dir_path()) if node else None
+
+    def stop(self) -> None:
+        """End Ray and every process that it started; returns when all are gone."""
+        import ray  # noqa: PLC0415
+
+        children = self.processes()
+        ray.shutdown()
+        _, alive = psutil.wait_procs(children, timeout=_EXIT_WAIT_S)
+        for process in alive:
+            logger.warning("process %s did not end and is killed", process.pid)
+            process.kill()
+        psutil.wait_procs(alive, timeout=_EXIT_WAIT_S)

@@ -1,0 +1,44 @@
+"""How Ray Serve picks a replica for a handle, and where it tells us who the replicas are."""
+
+import random
+
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+
+from paceline_serve import membership
+
+
+class PeerRouter(RequestRouter):
+    """Picks the least loaded replica within the caller's wishes; records membership.
+
+    Hints are keyword arguments of ``choose_replica``: ``prefer`` and ``exclude``, collections of replica
+    ids. ``prefer`` yields to load; ``exclude`` yields only where it would leave nobody.
+    """
+
+    def update_replicas(self, replicas: list[RunningReplica]) -> None:
+        """Ray Serve's push of all running replicas."""
+        super().update_replicas(replicas)
+        self._record()
+
+    def on_replica_actor_died(self, replica_id: ReplicaID) -> None:
+        """A call found the replica's process dead, before Ray Serve noticed."""
+        super().on_replica_actor_died(replica_id)
+        self._record()
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """Ranks of replicas; Ray Serve takes the one with the fewest requests of the first rank with room."""
+        hints = pending_request.kwargs if pending_request else {}
+        exclude, prefer = hints.get("exclude", ()), hints.get("prefer", ())
+        usable = [replica for replica in candidate_replicas if replica.replica_id.unique_id not in exclude]
+        usable = usable or list(candidate_replicas)
+        random.shuffle(usable)  # ties go to a random replica
+        preferred = [replica for replica in usable if replica.replica_id.unique_id in prefer]
+        return [preferred, usable]
+
+    def _record(self) -> None:
+        replicas = [
+            membership.ReplicaInfo(replica_id.unique_id, replica.replica_metadata or {})
+            for replica_id, replica in self.curr_replicas.items()
+        ]
+        membership.MEMBERSHIP.record(self._deployment_id.name, replicas)

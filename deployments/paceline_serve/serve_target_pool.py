@@ -1,0 +1,187 @@
+"""The gateway's fleet of target replicas: places come through Ray Serve, tokens straight from the replicas."""
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import AsyncGenerator, Collection, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol
+
+from ray.exceptions import RayError
+from ray.serve.exceptions import RayServeException
+
+from paceline.config.schema import PeerConfig
+from paceline.core.generation import GenerationChunk, GenerationRequest
+from paceline.core.load import DrafterGroupStatus, TargetLoad
+from paceline.core.model_identity import ModelIdentity
+from paceline.errors import TargetUnavailableError
+from paceline.gateway.target_pool import PoolSnapshot
+from paceline.telemetry import catalogue
+from paceline.telemetry.metrics import Metrics
+from paceline_serve.membership import Members, Membership
+from paceline_serve.names import TARGET
+from paceline_serve.peer_metadata import decode_identity, endpoint_of
+from paceline_serve.slot_queue import SlotQueue
+from paceline_serve.target_peer import TargetPeer
+
+logger = logging.getLogger(__name__)
+
+_MAX_ATTEMPTS = 3
+_AVOID_S = 5.0  # a replica whose stream broke is not chosen again for this long, if there are others
+_SETTLE_S = 10.0  # a hold ends with its stream; beyond this the replica is taken for dead
+
+
+class HoldHandle(Protocol):
+    """What is used of ``handle.hold``, a method of a Ray Serve deployment handle."""
+
+    def choose_replica(self, **hints: Collection[str]) -> AbstractAsyncContextManager[Any]:
+        """Reserve a place on one replica for the length of the block."""
+
+    def dispatch(self, selection: Any, key: str) -> Any:
+        """Call ``hold(key)`` on the replica that was chosen."""
+
+
+class ServeTargetPool:
+    """Implements `paceline.gateway.target_pool.TargetPool`. Used from one asyncio loop."""
+
+    def __init__(
+        self, hold: HoldHandle, membership: Membership, *, peer: PeerConfig, max_taken: int, metrics: Metrics
+    ) -> None:
+        """``max_taken`` limits requests that wait and requests that run, together."""
+        self._hold = hold
+        self._peer = peer
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._peers: dict[str, TargetPeer] = {}  # by replica id
+        self._retiring: set[asyncio.Task[None]] = set()
+        self._avoid_until: dict[str, float] = {}  # by replica id
+        self._identity: ModelIdentity | None = None
+        self._slots: SlotQueue[Any] = SlotQueue(self._reserve, max_taken=max_taken, is_empty=lambda: not self._peers)
+        membership.watch(TARGET, self._on_members)
+
+    @property
+    def identity(self) -> ModelIdentity | None:
+        """The model; None until the first replica has said."""
+        return self._identity
+
+    def snapshot(self) -> PoolSnapshot:
+        """The fleet as its newest load reports show it."""
+        loads = [load for target in self._peers.values() if (load := target.load) is not None]
+        return PoolSnapshot(
+            drafter_groups=_merge_groups(loads),
+            queued=self._slots.num_waiting + sum(load.waiting for load in loads),
+            running=sum(load.running for load in loads),
+            ready=bool(loads),
+        )
+
+    async def stream(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:
+        """Run a request on one replica; see `TargetPool.stream`.
+
+        An attempt that fails before its first chunk is repeated on another replica.
+        """
+        request_id = request.key.rpartition("/")[0]
+        for attempt in range(1, _MAX_ATTEMPTS + 1):
+            started = False
+            attempt_request = dataclasses.replace(request, key=f"{request_id}/{attempt}")
+            try:
+                async with contextlib.aclosing(self._attempt(attempt_request)) as batches:
+                    async for batch in batches:
+                        started = True
+                        yield batch
+            except TargetUnavailableError as error:
+                if started or attempt == _MAX_ATTEMPTS:
+                    raise
+                logger.warning("attempt %s failed before its first token: %s", attempt_request.key, error)
+            else:
+                return
+
+    async def close(self) -> None:
+        """End everything that still runs."""
+        await self._slots.close()
+        await asyncio.gather(*(target.close() for target in self._peers.values()))
+
+    async def _attempt(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:
+        async with self._slots.take() as lease:
+            self._count()
+            replica_id = lease.selection.replica_id
+            target = self._peers.get(replica_id)
+            if target is None:
+                raise TargetUnavailableError("the replica has just left")
+            hold = self._hold.dispatch(lease.selection, request.key)
+            settling = _Settling(hold, target, request.key)
+            lease.settle = settling.run
+            try:
+                async with contextlib.aclosing(target.stream(request)) as batches:
+                    async for batch in batches:
+                        settling.streamed = True
+                        yield batch
+            except TargetUnavailableError:
+                self._avoid_until[replica_id] = self._loop.time() + _AVOID_S
+                raise
+            finally:
+                self._count()
+
+    def _count(self) -> None:
+        self._metrics.set(catalogue.QUEUED_REQUESTS, self._slots.num_waiting)
+        self._metrics.set(catalogue.OPEN_STREAMS, self._slots.num_held)
+
+    def _reserve(self) -> AbstractAsyncContextManager[Any]:
+        now = self._loop.time()
+        self._avoid_until = {replica: until for replica, until in self._avoid_until.items() if until > now}
+        return self._hold.choose_replica(exclude=tuple(self._avoid_until))
+
+    def _on_members(self, members: Members) -> None:
+        """Any thread: Ray Serve pushed the target group's replicas."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: this gateway is going down
+            self._loop.call_soon_threadsafe(self._apply_members, members)
+
+    def _apply_members(self, members: Members) -> None:
+        present = {replica.replica_id: replica for replica in members if "identity" in replica.metadata}
+        for replica_id in self._peers.keys() - present.keys():
+            task = asyncio.create_task(self._peers.pop(replica_id).retire())
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
+        for replica_id, replica in present.items():
+            if replica_id not in self._peers:
+                self._peers[replica_id] = TargetPeer(endpoint_of(replica), peer=self._peer)
+                self._identity = decode_identity(replica.metadata["identity"])
+        logger.info("target replicas: %s", ", ".join(sorted(self._peers)) or "none")
+
+
+class _Settling:
+    """What must happen before a place goes back: the attempt is over on the replica, and the hold with it."""
+
+    def __init__(self, hold: Any, target: TargetPeer, key: str) -> None:
+        self.streamed = False
+        self._hold = hold
+        self._target = target
+        self._key = key
+
+    async def run(self) -> None:
+        if not self.streamed:
+            # The stream may never have reached the replica, and then the hold would wait for it.
+            await self._target.abort(self._key)
+            self._hold.cancel()
+        try:
+            async with asyncio.timeout(_SETTLE_S):
+                await self._hold
+        except TimeoutError:
+            logger.warning("the hold of %s did not end with its stream", self._key)
+            self._hold.cancel()
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) and task.cancelling():
+                raise
+            logger.debug("the hold of %s was cancelled", self._key)
+        except (RayError, RayServeException) as error:
+            logger.info("the hold of %s ended with %s", self._key, type(error).__name__)
+
+
+def _merge_groups(loads: Sequence[TargetLoad]) -> tuple[DrafterGroupStatus, ...]:
+    """Groups as all targets see them together: one that is live for any target is live."""
+    merged: dict[str, DrafterGroupStatus] = {}
+    for load in loads:
+        for group in load.drafter_groups:
+            if group.name not in merged or (group.live and not merged[group.name].live):
+                merged[group.name] = group
+    return tuple(merged.values())
