@@ -222,8 +222,8 @@ class Speculation:
         if not session.outstanding or session.resends >= _MAX_RESENDS:
             return []
         session.resends += 1
-        session.opened = session.opened and need.from_length > 0
-        base = min(max(need.from_length, 0), len(session.sequence.tokens))
+        base = need.from_length if 0 < need.from_length <= len(session.sequence.tokens) else 0
+        session.opened = session.opened and base > 0
         return [session.row_from(base, session.asked_depth, self._settings.deadline_ms)]
 
     def _pause(self, session: DraftSession, refusal: DraftRefusal) -> None:
