@@ -1,14 +1,13 @@
 """The law of every verifier, computed exactly through the functions that serve."""
 
-import math
 import random
 
 import pytest
-import torch
 
 from enumeration import ChainCase, assert_exact, chosen_chain, output_law
+from known_laws import alternating, fixed
 from paceline.core.sampling_params import SamplingParams
-from toy_target import Law, hashed_law
+from toy_target import hashed_law
 
 VERIFIERS = ("coupled", "rejection", "block")
 NUM_RANDOM = 150
@@ -41,17 +40,6 @@ def random_case(index: int) -> ChainCase:
         eos=(vocab - 1,),
         max_law_tokens=dice.choice([64, 2]),
     )
-
-
-def fixed(*probabilities: float) -> Law:
-    """The same law after every prefix."""
-    logits = torch.tensor([math.log(p) if p else -math.inf for p in probabilities], dtype=torch.float64)
-    return lambda prefix: logits
-
-
-def alternating(one: Law, other: Law) -> Law:
-    """One law after prefixes of even length, another after odd ones."""
-    return lambda prefix: (one, other)[len(prefix) % 2](prefix)
 
 
 SKEWED = fixed(0.6, 0.3, 0.1)
