@@ -19,6 +19,7 @@ MAX_TOP_LOGPROBS = 20
 MAX_DRAFT_TOKENS = 64
 GREEDY_BELOW = 1e-4
 """A temperature below this is taken as 0: logits over it would leave float32's range long before it matters."""
+_INT32_MAX = 2**31 - 1
 
 
 class Range(NamedTuple):
@@ -38,18 +39,18 @@ class Range(NamedTuple):
     def __str__(self) -> str:
         low = "above" if self.low_open else "from"
         high = "to below" if self.high_open else "to"
-        return f"{low} {self.low:g} {high} {self.high:g}"
+        return f"{low} {self.low:.10g} {high} {self.high:.10g}"
 
 
 SAMPLING_RANGES: dict[str, Range] = {
     "temperature": Range(0, 2),
     "top_p": Range(0, 1, low_open=True),
-    "top_k": Range(0, 2**31 - 1),
+    "top_k": Range(0, _INT32_MAX),
     "min_p": Range(0, 1, high_open=True),
     "repetition_penalty": Range(0.01, 100),
     "presence_penalty": Range(-2, 2),
     "frequency_penalty": Range(-2, 2),
-    "min_tokens": Range(0, 2**31 - 1),
+    "min_tokens": Range(0, _INT32_MAX),
 }
 LOGIT_BIAS = Range(-100, 100)
 
@@ -58,9 +59,9 @@ def check_request(request: GatewayRequest, vocab_size: int) -> None:
     """Raise InvalidRequestError, naming the field, unless every value is in its range."""
     _check_range("n", request.num_choices, Range(1, MAX_CHOICES))
     if request.max_tokens is not None:
-        _check_range("max_tokens", request.max_tokens, Range(1, 2**31 - 1))
-    if request.seed is not None:
-        _check_range("seed", request.seed, Range(-(2**63), 2**64, high_open=True))
+        _check_range("max_tokens", request.max_tokens, Range(1, _INT32_MAX))
+    if request.seed is not None and not -(2**63) <= request.seed < 2**64:
+        raise InvalidRequestError("'seed' must be a 64-bit integer.", "seed")
     draft_tokens = request.speculation.max_draft_tokens
     if draft_tokens is not None:
         _check_range("speculation.max_draft_tokens", draft_tokens, Range(0, MAX_DRAFT_TOKENS))
@@ -76,7 +77,7 @@ def check_request(request: GatewayRequest, vocab_size: int) -> None:
 
 def _check_range(field: str, value: float, allowed: Range) -> None:
     if not allowed.holds(value):
-        raise InvalidRequestError(f"'{field}' must be {allowed}, got {value:g}.", field)
+        raise InvalidRequestError(f"'{field}' must be {allowed}, got {value:.10g}.", field)
 
 
 def _check_size(field: str, size: int, limit: int) -> None:

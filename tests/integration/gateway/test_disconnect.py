@@ -1,0 +1,84 @@
+"""A client that goes away, seen as raw ASGI."""
+
+import asyncio
+import json
+
+import pytest
+
+import stub_pool
+
+
+class _Connection:
+    """One HTTP request whose client can hang up."""
+
+    def __init__(self, app, path, body):
+        self.app = app
+        self.scope = {
+            "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "path": path,
+            "raw_path": path.encode(), "query_string": b"", "root_path": "", "scheme": "http", "headers": [],
+            "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 80),
+        }  # fmt: skip
+        self.body = json.dumps(body).encode()
+        self.read = False
+        self.gone = asyncio.Event()
+        self.sent = []
+
+    async def receive(self):
+        if not self.read:
+            self.read = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        self.sent.append(message)
+
+    def start(self):
+        return asyncio.create_task(self.app(self.scope, self.receive, self.send))
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("delay_s", [0.02, 30.0], ids=["in mid-answer", "before the first token"])
+async def test_hanging_up_ends_the_generation(path, stream, delay_s):
+    """Streamed or not, before the first token or after it: the target is free at once and nothing more is sent."""
+    pool = stub_pool.StubPool(delay_s=delay_s, block=1)
+    prompt = {"messages": [{"role": "user", "content": "x"}]} if "chat" in path else {"prompt": "x", "max_tokens": 99}
+    connection = _Connection(stub_pool.make_app(pool), path, prompt | {"stream": stream})
+    running = connection.start()
+    await pool.busy.wait()
+    if delay_s < 1:
+        await asyncio.sleep(0.07)
+
+    connection.gone.set()
+    await asyncio.wait_for(running, 1)
+
+    assert pool.running == 0
+    assert pool.aborted == [pool.requests[0].key]
+    assert not any(b"[DONE]" in message.get("body", b"") for message in connection.sent)
+    assert stream or not connection.sent
+
+
+async def test_a_cancelled_handler_ends_the_generation():
+    """A server that cancels the request's task instead of sending a disconnect has the same effect."""
+    pool = stub_pool.StubPool(delay_s=30)
+    running = _Connection(stub_pool.make_app(pool), "/v1/completions", {"prompt": "x"}).start()
+    await pool.busy.wait()
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert pool.running == 0
+    assert len(pool.aborted) == 1
+
+
+async def test_an_answer_that_ends_is_not_aborted():
+    """The watcher leaves normal requests alone."""
+    pool = stub_pool.StubPool()
+    connection = _Connection(stub_pool.make_app(pool), "/v1/completions", {"prompt": "x", "stream": True})
+
+    await asyncio.wait_for(connection.start(), 1)
+
+    assert pool.aborted == []
+    assert connection.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
