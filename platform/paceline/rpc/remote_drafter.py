@@ -126,6 +126,7 @@ class RemoteDrafter:
         """Make sessions known; each travels with its first row."""
         with self._changed:
             self._sessions.open(openings)
+            self._forget_replies({opening.session for opening in openings})
 
     def request(self, rows: Sequence[DraftRequest]) -> None:
         """Hand rows over for sending, all in one message."""
@@ -154,6 +155,7 @@ class RemoteDrafter:
         """Drop sessions here and at the drafter."""
         with self._changed:
             self._sessions.close(sessions)
+            self._forget_replies(set(sessions))
         self._on_loop(self._runner.wake)
 
     # For the link: the asyncio loop.
@@ -202,6 +204,9 @@ class RemoteDrafter:
             self._metrics.count(catalogue.LINK_REPLIES, 1, group=self._group, kind=_kind(reply))
         else:
             self._metrics.count(catalogue.DROPPED_DRAFTS, 1, group=self._group, reason=admission.dropped or "invalid")
+
+    def _forget_replies(self, sessions: set[str]) -> None:
+        self._replies = [reply for reply in self._replies if reply.session not in sessions]
 
     def _note_reply_time(self, waited_s: float) -> None:
         self._metrics.observe(catalogue.LINK_REPLY_TIME, waited_s, group=self._group)
