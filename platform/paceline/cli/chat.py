@@ -2,19 +2,16 @@
 
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from paceline.cli.answer_text import facts_line, json_answer, round_line
+from paceline.client.conversation import AnswerFacts, ChatClient, ChatQuestion, ShownRound, Turn
 from paceline.errors import PacelineError
-
-if TYPE_CHECKING:
-    from paceline.client.conversation import AnswerFacts, ChatClient, ChatQuestion, ShownRound
 
 _DEFAULT_URL = "http://127.0.0.1:8000"
 _PROMPT = "you> "
@@ -43,8 +40,6 @@ def chat(
     explain: Annotated[bool, typer.Option("--explain", help="Show every round of drafting and checking.")] = False,
 ) -> None:
     """Chat with a running Paceline."""
-    from paceline.client.conversation import ChatQuestion, Turn  # noqa: PLC0415  # keeps `--help` fast
-
     question = ChatQuestion(
         turns=(Turn("system", system),) if system is not None else (),
         temperature=temperature,
@@ -61,7 +56,7 @@ def chat(
             _converse(client, question, as_json=as_json)
 
 
-def _connect(url: str, grpc_address: str | None) -> "ChatClient":
+def _connect(url: str, grpc_address: str | None) -> ChatClient:
     # Imported here: each door's library takes a while to load and only one is used.
     if grpc_address is not None:
         from paceline.client.grpc_client import GrpcClient  # noqa: PLC0415
@@ -72,7 +67,7 @@ def _connect(url: str, grpc_address: str | None) -> "ChatClient":
     return RestClient(url)
 
 
-def _converse(client: "ChatClient", question: "ChatQuestion", *, as_json: bool) -> None:
+def _converse(client: ChatClient, question: ChatQuestion, *, as_json: bool) -> None:
     """Ask until the input ends. A failed turn is forgotten and the conversation goes on."""
     while True:
         try:
@@ -90,20 +85,16 @@ def _converse(client: "ChatClient", question: "ChatQuestion", *, as_json: bool) 
             print(f"paceline: {error}", file=sys.stderr)
 
 
-def _with_turn(question: "ChatQuestion", role: str, content: str) -> "ChatQuestion":
-    from paceline.client.conversation import Turn  # noqa: PLC0415  # keeps `--help` fast
-
+def _with_turn(question: ChatQuestion, role: str, content: str) -> ChatQuestion:
     return replace(question, turns=(*question.turns, Turn(role, content)))
 
 
-def _ask(client: "ChatClient", question: "ChatQuestion", *, as_json: bool) -> str:
-    """Ask once, print the answer, return its text."""
-    from paceline.client.conversation import AnswerFacts  # noqa: PLC0415  # keeps `--help` fast
-
+def _ask(client: ChatClient, question: ChatQuestion, *, as_json: bool) -> str:
+    """Ask once, print the answer, return its text. Leaving early, by Ctrl-C say, ends the generation."""
     texts: list[str] = []
     rounds: list[ShownRound] = []
     start_s = time.monotonic()
-    with _closing_events(client, question) as events:
+    with closing(client.ask(question)) as events:
         for event in events:
             if isinstance(event, AnswerFacts):
                 _print_end(event, "".join(texts), rounds, seconds=time.monotonic() - start_s, as_json=as_json)
@@ -115,19 +106,7 @@ def _ask(client: "ChatClient", question: "ChatQuestion", *, as_json: bool) -> st
     return "".join(texts)
 
 
-@contextmanager
-def _closing_events(client: "ChatClient", question: "ChatQuestion") -> Iterator[Iterator[Any]]:
-    """The answer's events; leaving early, by Ctrl-C say, ends the generation."""
-    events = client.ask(question)
-    try:
-        yield events
-    finally:
-        close = getattr(events, "close", None)
-        if close is not None:
-            close()
-
-
-def _print_end(facts: "AnswerFacts", text: str, rounds: "list[ShownRound]", *, seconds: float, as_json: bool) -> None:
+def _print_end(facts: AnswerFacts, text: str, rounds: list[ShownRound], *, seconds: float, as_json: bool) -> None:
     tokens_per_s = facts.completion_tokens / seconds if seconds > 0 else 0.0
     if as_json:
         print(json_answer(facts, text, rounds, seconds=seconds, tokens_per_s=tokens_per_s))

@@ -1,6 +1,6 @@
 """What clients ask and what they get back, the same over REST and gRPC."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -83,11 +83,11 @@ AnswerEvent = TextPiece | AnswerFacts
 class ChatClient(Protocol):
     """Asks a running Paceline."""
 
-    def ask(self, question: ChatQuestion) -> Iterator[AnswerEvent]:
+    def ask(self, question: ChatQuestion) -> Generator[AnswerEvent, None, None]:
         """Stream pieces of the answer and, last, its facts.
 
         Raises ServiceUnreachableError or AnswerFailedError, also in the middle of an answer. Closing the
-        iterator ends the generation.
+        generator ends the generation on the server.
         """
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Asks through the gRPC API."""
 
-from collections.abc import Iterator
+from collections.abc import Generator
 
 import grpc
 
@@ -26,7 +26,7 @@ class GrpcClient:
         self._channel = grpc.insecure_channel(address)
         self._stub = generation_pb2_grpc.GenerationServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
-    def ask(self, question: ChatQuestion) -> Iterator[AnswerEvent]:
+    def ask(self, question: ChatQuestion) -> Generator[AnswerEvent, None, None]:
         """Stream the answer; see `ChatClient.ask`."""
         call = self._stub.Generate(request_message(question), metadata=self._metadata)
         finish_reason, complete = "", False

@@ -1,7 +1,7 @@
 """Asks through the REST API."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Any
 
 import httpx
@@ -22,7 +22,7 @@ class RestClient:
         # Answers may take long to start, so only connecting has a limit.
         self._http = httpx.Client(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
 
-    def ask(self, question: ChatQuestion) -> Iterator[AnswerEvent]:
+    def ask(self, question: ChatQuestion) -> Generator[AnswerEvent, None, None]:
         """Stream the answer; see `ChatClient.ask`."""
         try:
             with self._http.stream("POST", f"{self._url}/v1/chat/completions", json=request_body(question)) as response:

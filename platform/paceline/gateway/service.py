@@ -187,6 +187,8 @@ class GatewayService:
         snapshot = self._pool.snapshot()
         names = tuple(group.name for group in snapshot.drafter_groups)
         if wish.drafter is not None and wish.drafter not in names:
+            if not snapshot.ready:
+                raise TargetUnavailableError("the drafter groups are not known yet")
             raise DrafterGroupNotFoundError(wish.drafter[:_MAX_ECHO], names)
         limit = self._tunables.max_draft_tokens
         if wish.max_draft_tokens is not None and wish.max_draft_tokens > limit:

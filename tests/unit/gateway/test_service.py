@@ -77,6 +77,14 @@ async def test_an_unknown_group_is_refused_whatever_the_mode():
     assert not pool.requests
 
 
+async def test_a_group_is_not_called_unknown_before_the_groups_are_known():
+    """While no target has reported, a deployed group must not get a 404."""
+    pool = stub_pool.StubPool(ready=False, groups=())
+
+    with pytest.raises(TargetUnavailableError):
+        await stub_pool.make_service(pool).open(replace(HELLO, speculation=SpeculationPreference(drafter="ngram")))
+
+
 async def test_readiness_needs_a_real_token():
     """Before a token and without a target the reason says which is missing; a warm-up gives the first token."""
     pool = stub_pool.StubPool(started=False, ready=False)
