@@ -1,0 +1,227 @@
+"""What all verifiers promise besides their law."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from paceline.core.drafts import DraftProposal, DraftTree, DrawRule, SparseLaw
+from paceline.core.sampling_params import SamplingParams
+from paceline.errors import ConfigError, EngineFailedError
+from paceline.verification import block, coupled, rejection
+from paceline.verification.draft_draw import draft_choice
+from paceline.verification.sampler_state import SamplerState
+from paceline.verification.verifier import VERIFIERS, VerifyRow, make_verifier
+from toy_target import hashed_law
+
+VOCAB = 6
+TARGET = hashed_law(VOCAB, salt=1)
+PROMPT = (1, 2)
+
+
+def state_for(seed: int = 0, *, params: SamplingParams | None = None) -> SamplerState:
+    params = SamplingParams(presence_penalty=0.5) if params is None else params
+    return SamplerState(params, prompt_token_ids=PROMPT, eos_token_ids=(0,), seed=seed)
+
+
+def row_for(
+    state: SamplerState,
+    drafts: Sequence[int],
+    laws: tuple[SparseLaw, ...] = (),
+    *,
+    parents: tuple[int, ...] | None = None,
+) -> VerifyRow:
+    prefix = PROMPT + state.output_token_ids
+    logits = torch.stack([TARGET(prefix + tuple(drafts[:i])) for i in range(len(drafts) + 1)])
+    tree = DraftTree.chain(tuple(drafts)) if parents is None else DraftTree(tuple(drafts), parents)
+    return VerifyRow(state, logits, DraftProposal("s", len(prefix), 0, tree, laws))
+
+
+def plain_tokens(name: str, *, seed: int, count: int) -> tuple[int, ...]:
+    state = state_for(seed)
+    for _ in range(count):
+        logits = TARGET(PROMPT + state.output_token_ids)[None, :]
+        state.commit(make_verifier(name).sample([VerifyRow(state, logits, None)])[0].token_ids)
+    return state.output_token_ids
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_states_are_left_as_found(name: str) -> None:
+    """Verification commits nothing: the engine does, after finish rules have had their say."""
+    for seed in range(30):
+        state = state_for(seed)
+        state.commit((3, 4))
+        make_verifier(name).verify([row_for(state, (1, 2, 3)), row_for(state, ())])
+
+        assert state.output_token_ids == (3, 4)
+        assert state.output_counts() == {3: 1, 4: 1}
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_states_are_left_as_found_after_an_error(name: str) -> None:
+    """Broken logits in mid-chain do not leave drafts behind in the state."""
+    state = state_for(params=SamplingParams(temperature=0.0))
+    best = int(TARGET(PROMPT).argmax())
+    row = row_for(state, (best, 0))
+    row.logits[1] = math.nan
+
+    with pytest.raises(EngineFailedError):
+        make_verifier(name).verify([row])
+    assert state.output_token_ids == ()
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_the_verdict_is_drafts_then_one_token(name: str) -> None:
+    """Accepted drafts form a prefix, one token of the target follows, and tested stops at the first rejection."""
+    lengths = set()
+    for seed in range(60):
+        drafts = (seed % VOCAB, 2, 3)
+        verdict = make_verifier(name).verify([row_for(state_for(seed), drafts)])[0]
+        lengths.add(verdict.accepted)
+
+        assert verdict.token_ids[: verdict.accepted] == drafts[: verdict.accepted]
+        assert len(verdict.token_ids) == verdict.accepted + 1
+        assert verdict.tested == min(verdict.accepted + 1, 3)
+    assert len(lengths) > 1
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_rows_without_drafts_are_sampled_plainly(name: str) -> None:
+    """`verify` of a row without drafts is `sample`, and counts nothing as tested."""
+    row = VerifyRow(state_for(4), TARGET(PROMPT)[None, :], None)
+    empty = row_for(state_for(4), ())
+    verifier = make_verifier(name)
+
+    assert verifier.verify([row, empty]) == verifier.sample([row, empty])
+    assert verifier.sample([row])[0].tested == 0
+
+
+def test_coupled_text_does_not_depend_on_the_drafts() -> None:
+    """For a seed, any drafts in any round give the tokens of plain decoding."""
+    for seed in range(20):
+        plain = plain_tokens("coupled", seed=seed, count=10)
+        state = state_for(seed)
+        while state.num_output < 10:
+            done = state.num_output
+            wrong = tuple((token_id + (index == seed % 3)) % VOCAB for index, token_id in enumerate(plain[done:][:3]))
+            state.commit(make_verifier("coupled").verify([row_for(state, wrong)])[0].token_ids)
+
+        assert state.output_token_ids[:10] == plain
+
+
+def test_choices_of_one_seed_differ() -> None:
+    """The choices of a request have noise of their own."""
+    tokens = set()
+    for choice in range(40):
+        state = SamplerState(SamplingParams(), prompt_token_ids=PROMPT, eos_token_ids=(), seed=1, choice=choice)
+        tokens |= set(make_verifier("coupled").sample([VerifyRow(state, torch.zeros(1, VOCAB), None)])[0].token_ids)
+
+    assert len(tokens) > 1
+
+
+@pytest.mark.parametrize("name", ["coupled", "rejection"])
+def test_only_reached_rows_are_warped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The walk looks at accepted + 1 rows of logits, never at those behind a rejection."""
+    module = {"coupled": coupled, "rejection": rejection}[name]
+    calls = []
+    original = module.target_law
+    monkeypatch.setattr(module, "target_law", lambda logits, state: calls.append(1) or original(logits, state))
+    for seed in range(30):
+        calls.clear()
+        verdict = make_verifier(name).verify([row_for(state_for(seed), (1, 2, 3))])[0]
+
+        assert len(calls) == verdict.accepted + 1
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_trees_and_wrong_row_counts_are_refused(name: str) -> None:
+    """A chain verifier never guesses what a tree or a missing row means."""
+    verifier = make_verifier(name)
+    short = row_for(state_for(), (1, 2))
+
+    with pytest.raises(EngineFailedError, match="tree"):
+        verifier.verify([row_for(state_for(), (1, 2), parents=(-1, -1))])
+    with pytest.raises(EngineFailedError, match="2 rows of logits"):
+        verifier.verify([VerifyRow(short.state, short.logits[:2], short.proposal)])
+
+
+LIES = {
+    "own token missing": SparseLaw((2, 3), (0.5, 0.5)),
+    "own token at zero": SparseLaw((1, 2), (0.0, 1.0)),
+    "all zeros": SparseLaw((1, 2), (0.0, 0.0)),
+    "empty": SparseLaw((), ()),
+    "NaN": SparseLaw((1, 2), (math.nan, 0.5)),
+    "infinite": SparseLaw((1, 2), (math.inf, 0.5)),
+    "negative": SparseLaw((1, 2), (1.5, -0.5)),
+    "repeated ids": SparseLaw((1, 1), (0.5, 0.5)),
+    "lengths differ": SparseLaw((1, 2, 3), (0.5, 0.5)),
+}
+
+
+@pytest.mark.parametrize("name", ["rejection", "block"])
+@pytest.mark.parametrize("lie", LIES)
+def test_a_false_law_ends_the_chain(name: str, lie: str) -> None:
+    """A draft whose law cannot be true is not accepted, and the target's token there is drawn from p itself."""
+    for seed in range(10):
+        lied = row_for(state_for(seed), (1, 2), (LIES[lie], SparseLaw((2,), (1.0,))))
+        verdict = make_verifier(name).verify([lied])[0]
+
+        assert (verdict.accepted, verdict.tested, len(verdict.token_ids)) == (0, 1, 1)
+
+
+@pytest.mark.parametrize("name", ["rejection", "block"])
+def test_a_missing_law_ends_the_chain(name: str) -> None:
+    """Drafts beyond the laws that came along are not accepted."""
+    for seed in range(20):
+        verdict = make_verifier(name).verify([row_for(state_for(seed), (1, 2), (SparseLaw((1,), (1.0,)),))])[0]
+
+        assert verdict.accepted <= 1
+
+
+@pytest.mark.parametrize("name", ["rejection", "block"])
+def test_a_draft_law_with_ids_outside_the_vocabulary_is_harmless(name: str) -> None:
+    """Mass on ids that do not exist only lowers acceptance."""
+    law = SparseLaw((1, 900), (0.5, 0.5))
+
+    verdict = make_verifier(name).verify([row_for(state_for(), (1,), (law,))])[0]
+
+    assert all(token_id < VOCAB for token_id in verdict.token_ids)
+
+
+def test_a_self_draft_is_always_accepted() -> None:
+    """A drafter with the target's own law loses no draft, under any verifier."""
+    for name in VERIFIERS:
+        verifier = make_verifier(name)
+        for seed in range(25):
+            state, drafts, laws = state_for(seed), (), ()
+            with state.walk():
+                for _ in range(4):
+                    logits = TARGET(PROMPT + state.output_token_ids)
+                    token_id, law = draft_choice(
+                        logits, state, rule=verifier.draw_rule, round_start=len(PROMPT), max_law_tokens=VOCAB
+                    )
+                    state.push(token_id)
+                    drafts, laws = (*drafts, token_id), laws if law is None else (*laws, law)
+
+            # float32 on the wire leaves a rejection chance of about 1e-7 a draft.
+            assert verifier.verify([row_for(state, drafts, laws)])[0].accepted == 4
+
+
+def test_registry() -> None:
+    """The names of the configuration make verifiers of that name; another name lists the known ones."""
+    facts = {name: (make_verifier(name).draw_rule, make_verifier(name).seed_invariant) for name in VERIFIERS}
+
+    assert facts == {
+        "coupled": (DrawRule.COUPLED, True),
+        "rejection": (DrawRule.INDEPENDENT, False),
+        "block": (DrawRule.INDEPENDENT, False),
+    }
+    assert all(make_verifier(name).name == name for name in VERIFIERS)
+    with pytest.raises(ConfigError, match="coupled, rejection, block"):
+        make_verifier("typical")
+
+
+def test_block_and_rejection_are_different_rules() -> None:
+    """The registry does not map two names to one rule."""
+    assert block.verify_chain is not rejection.verify_chain
