@@ -152,18 +152,20 @@ class LinkRunner:
     def _pack(self, outgoing: Outgoing) -> list[drafter_pb2.LinkRequest]:
         """All of it in one message, or in as few as the message limit allows."""
         self._round += 1
-        openings = {opening.session: opening for opening in outgoing.openings}
+        openings = {opening.session: encode_opening(opening) for opening in outgoing.openings}
         messages = [self._message()]
         messages[0].closes.extend(outgoing.closes)
         num_bytes = 0
         for row in map(encode_row, outgoing.rows):
-            if num_bytes and num_bytes + row.ByteSize() > self._message_bytes:
+            opening = openings.get(row.session)
+            row_bytes = row.ByteSize() + (0 if opening is None else opening.ByteSize())
+            if num_bytes and num_bytes + row_bytes > self._message_bytes:
                 messages.append(self._message())
                 num_bytes = 0
-            if row.session in openings:
-                messages[-1].opens.append(encode_opening(openings[row.session]))
+            if opening is not None:
+                messages[-1].opens.append(opening)
             messages[-1].rows.append(row)
-            num_bytes += row.ByteSize()
+            num_bytes += row_bytes
         return messages
 
     def _message(self) -> drafter_pb2.LinkRequest:
