@@ -15,11 +15,10 @@ from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig
 from paceline_serve.drafter import DrafterReplica
 from paceline_serve.gateway import GatewayReplica
-from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
+from paceline_serve.names import GATEWAY, LIGHT_CPUS, TARGET, drafter_deployment
 from paceline_serve.process_setup import actor_options
 from paceline_serve.target import TargetReplica
 
-LIGHT_CPUS = 0.1  # logical: gateways and drafters are placed, not limited, by it
 _SPARE_REQUESTS = 32  # of a gateway, for health checks and refusals while it is full
 _DRAFTER_REQUESTS = 5  # drafters serve none; Ray Serve wants a number above 0
 

@@ -1,8 +1,10 @@
 """Applies a rendered schema to the Ray that this process is connected to, and watches it come up."""
 
+import logging
 from typing import Any
 
 from ray import serve
+from ray.serve._private.client import ServeControllerClient
 from ray.serve.context import _get_global_client
 from ray.serve.schema import ServeDeploySchema
 
@@ -16,13 +18,14 @@ def apply_local(schema: ServeDeploySchema) -> None:
     Not through ``serve.run``, which cannot set everything that the schema can; a contract test holds the
     private client's ``deploy_apps`` in place.
     """
+    logging.getLogger("ray.serve").setLevel(logging.ERROR)  # of this process; the replicas' logs are in files
     serve.start(
         proxy_location=schema.proxy_location,
         http_options=schema.http_options.model_dump(exclude_unset=True),
         grpc_options=schema.grpc_options.model_dump(exclude_unset=True),
         logging_config=schema.logging_config,
     )
-    _get_global_client().deploy_apps(schema)
+    _client().deploy_apps(schema)
 
 
 def replica_pids() -> dict[str, list[int]]:
@@ -44,8 +47,15 @@ def check_deploying() -> None:
         raise SetupError(_last_line(messages[-1]))
 
 
+def _client() -> ServeControllerClient:
+    client = _get_global_client()
+    if client is None:
+        raise SetupError("Ray Serve does not run here any more.")
+    return client
+
+
 def _application() -> dict[str, Any]:
-    details: dict[str, Any] = _get_global_client().get_serve_details()
+    details: dict[str, Any] = _client().get_serve_details()
     found: dict[str, Any] = details["applications"].get(APP_NAME, {})
     return found
 

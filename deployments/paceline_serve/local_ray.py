@@ -2,7 +2,10 @@
 
 import logging
 import os
+import signal
+import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -36,6 +39,7 @@ class LocalRay:
             os.environ.setdefault(name, value)
         import ray  # noqa: PLC0415
 
+        on_sigterm = signal.getsignal(signal.SIGTERM)
         ray.init(
             address="local",
             num_cpus=self._num_cpus,
@@ -45,20 +49,21 @@ class LocalRay:
             logging_level=logging.ERROR,
             _node_ip_address="127.0.0.1",
         )
-        logging.getLogger("ray.serve").setLevel(logging.ERROR)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, on_sigterm)  # Ray's own handler ends the process without clean-up
 
     def processes(self) -> list[psutil.Process]:
         """Everything that was started and still runs."""
         for process in psutil.Process().children(recursive=True):
             self._children.setdefault(process.pid, process)
-        return [process for process in self._children.values() if process.is_running()]
+        return [process for process in list(self._children.values()) if process.is_running()]
 
     def log_folder(self) -> Path | None:
         """Where the processes write their logs."""
         import ray  # noqa: PLC0415
 
-        node = ray._private.worker._global_node  # noqa: SLF001  # no public way to it
-        return Path(node.get_logs_dir_path()) if node else None
+        node: Any = ray._private.worker._global_node  # noqa: SLF001  # no public way to it
+        return None if node is None else Path(node.get_logs_dir_path())
 
     def stop(self) -> None:
         """End Ray and every process that it started; returns when all are gone."""

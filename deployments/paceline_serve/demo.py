@@ -1,0 +1,171 @@
+"""``paceline demo``: the whole platform once, from start to clean end, with a verdict on each claim."""
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+
+import psutil
+from rich.console import Console
+
+from paceline.cli.models import ProgressBars
+from paceline.client.conversation import AnswerFacts, ChatQuestion, TextPiece, Turn
+from paceline.client.rest import RestClient
+from paceline.config.load import load_config
+from paceline.config.locate import find_config
+from paceline.config.schema import DeploymentConfig
+from paceline.errors import AnswerFailedError
+from paceline.telemetry import catalogue
+from paceline_serve.local_platform import LocalPlatform
+from paceline_serve.memory_watch import MemoryWatch
+from paceline_serve.model_files import fetch_models
+from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
+from paceline_serve.ports import free_port
+from paceline_serve.serve_flags import ServeFlags, with_flags
+from paceline_serve.signals import stop_on_signals
+
+_GROUP = "ngram"
+_QUESTION = (
+    "Copy this text word for word:\n\n"
+    "The river rises in the hills behind the village. The river runs past the old mill, past the bridge and past "
+    "the school. In spring the river is high, and in summer the river is low. The village needs the river, and the "
+    "river does not need the village."
+)
+_LEAST_TAU = 1.3
+_MOST_BYTES = 4 * 2**30
+_SENT_DRAFTS = catalogue.DRAFTER_TOKENS.prometheus_name
+_ACCEPTED = catalogue.ACCEPTED_TOKENS.prometheus_name
+
+
+@dataclass(frozen=True, slots=True)
+class DemoAnswer:
+    """One answer and how it was made."""
+
+    text: str
+    facts: AnswerFacts
+    tokens_per_s: float
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """Claims that were checked, printed as they come."""
+
+    console: Console
+    failed: list[str] = field(default_factory=list)
+
+    def check(self, claim: str, *, holds: bool, found: str) -> None:
+        """Print one claim with what was found; remember it if it does not hold."""
+        mark = "[green]yes[/green]" if holds else "[red]NO[/red]"
+        self.console.print(f"  {claim}: {mark} ({found})")
+        if not holds:
+            self.failed.append(claim)
+
+
+def run_demo(*, max_tokens: int) -> int:
+    """Run it; returns the exit code, 0 if every claim holds."""
+    console = Console(highlight=False, soft_wrap=True)
+    verdicts = Verdicts(console)
+    config = _config()
+    with ProgressBars() as progress:
+        fetch_models(config, progress)
+    platform = LocalPlatform(config)
+    with (
+        stop_on_signals(),
+        MemoryWatch(lambda: [psutil.Process(), *platform.ray.processes()]) as memory,
+    ):
+        started = time.monotonic()
+        console.print(f"Starting {config.model.served_name} with drafter group '{_GROUP}' ...")
+        with platform:
+            console.print(f"Ready after {time.monotonic() - started:.0f} s.")
+            _show(platform, verdicts, max_tokens=max_tokens)
+            processes = platform.ray.processes()
+    left = [process.pid for process in processes if process.is_running()]
+    verdicts.check(
+        f"all {len(processes)} processes have ended",
+        holds=not left,
+        found=f"still there: {left}" if left else "none left",
+    )
+    peak = memory.peak_bytes
+    verdicts.check("peak resident memory at most 4 GB", holds=peak <= _MOST_BYTES, found=f"{peak / 2**30:.2f} GB")
+    if verdicts.failed:
+        console.print(f"[red]The demo failed:[/red] {'; '.join(verdicts.failed)}")
+    return 1 if verdicts.failed else 0
+
+
+def _config() -> DeploymentConfig:
+    config = load_config(find_config("local-cpu"))
+    host = config.gateway.host
+    return with_flags(config, ServeFlags(http_port=free_port(host), grpc_port=free_port(host)))
+
+
+def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> None:
+    console = verdicts.console
+    _check_processes(verdicts)
+    console.print(f"\nQuestion: {_QUESTION}\n")
+    sent_before = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS)
+    plain = _ask(platform.url, "off", max_tokens)
+    sent_plain = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS)
+    speculative = _ask(platform.url, "on", max_tokens)
+    sent = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS) - sent_plain
+    console.print(f"Answer: {speculative.text}\n")
+    for name, answer in (("off", plain), ("on", speculative)):
+        console.print(f"  speculation {name}: {_line(answer)}")
+    accepted = _counter(platform, TARGET, _ACCEPTED)
+    same = plain.text == speculative.text
+    verdicts.check("the text is the same", holds=same, found=f"{speculative.facts.completion_tokens} tokens")
+    tau = speculative.facts.tau or 0.0
+    verdicts.check(f"tau above {_LEAST_TAU}", holds=tau > _LEAST_TAU, found=f"{tau:.2f} tokens per target pass")
+    routes = (plain.facts.route, speculative.facts.route)
+    verdicts.check("the routes are as asked", holds=routes == ("plain", "speculative"), found=", ".join(routes))
+    verdicts.check(
+        "drafts crossed the link",
+        holds=sent > 0 and accepted > 0 and sent_plain == sent_before,
+        found=f"the drafter's process sent {sent:.0f} tokens, the target accepted {accepted:.0f}",
+    )
+
+
+def _check_processes(verdicts: Verdicts) -> None:
+    from paceline_serve.deploy import replica_pids  # noqa: PLC0415  # imports Ray, which reads its environment then
+
+    pids = replica_pids()
+    first = {role: pids.get(name, [0])[0] for role, name in _roles()}
+    verdicts.check(
+        "gateway, target and drafter are processes of their own",
+        holds=len(set(first.values())) == len(first) and all(first.values()),
+        found=", ".join(f"{role} {pid}" for role, pid in first.items()),
+    )
+
+
+def _roles() -> Iterator[tuple[str, str]]:
+    yield "gateway", GATEWAY
+    yield "target", TARGET
+    yield "drafter", drafter_deployment(_GROUP)
+
+
+def _counter(platform: LocalPlatform, deployment: str, name: str) -> float:
+    """A counter summed over a deployment's replicas, as their own processes report it."""
+    from paceline_serve.fleet import endpoints, metric, metrics_text  # noqa: PLC0415  # imports Ray, as above
+
+    texts = [metrics_text(endpoint, platform.config.peer) for endpoint in endpoints(deployment)]
+    return sum(metric(text, name) for text in texts)
+
+
+def _ask(url: str, mode: str, max_tokens: int) -> DemoAnswer:
+    question = ChatQuestion((Turn("user", _QUESTION),), temperature=0.0, max_tokens=max_tokens, speculation=mode)
+    pieces: list[str] = []
+    started = time.monotonic()
+    with closing(RestClient(url)) as client:
+        for event in client.ask(question):
+            if isinstance(event, TextPiece):
+                pieces.append(event.text)
+            else:
+                seconds = time.monotonic() - started
+                return DemoAnswer("".join(pieces), event, event.completion_tokens / seconds)
+    raise AnswerFailedError("incomplete", "the answer ended without its facts.")
+
+
+def _line(answer: DemoAnswer) -> str:
+    facts = answer.facts
+    alpha = "" if facts.alpha is None else f", alpha {facts.alpha:.2f}"
+    tau = "unknown" if facts.tau is None else f"{facts.tau:.2f}"
+    return f"{answer.tokens_per_s:.1f} tokens/s, tau {tau}{alpha}, route {facts.route}: {facts.reason}"

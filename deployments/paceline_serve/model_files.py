@@ -1,0 +1,13 @@
+"""Gets every model of a deployment onto this machine before anything starts, where the user can watch."""
+
+from paceline.config.schema import DeploymentConfig
+from paceline.modeling.progress import Progress
+from paceline.modeling.resolve import resolve_model
+
+
+def fetch_models(config: DeploymentConfig, progress: Progress) -> None:
+    """Fetch what is not here yet. Raises ModelUnavailableError with what to do."""
+    resolve_model(config.model.source, config.model.revision, progress=progress)
+    for section in config.drafters.values():
+        if section.model is not None:
+            resolve_model(section.model, section.revision, progress=progress)

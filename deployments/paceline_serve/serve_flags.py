@@ -1,0 +1,59 @@
+"""Flags of ``paceline serve`` laid over a configuration."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.config.load import config_from_mapping
+from paceline.config.schema import DeploymentConfig
+from paceline.errors import ConfigError
+
+_NO_DRAFTER = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class ServeFlags:
+    """What the command line says; None leaves the configuration's value."""
+
+    model: str | None = None  # name, folder or hub id
+    drafter: str | None = None  # METHOD[:MODEL], or "none"
+    engine: str | None = None
+    http_port: int | None = None
+    grpc_port: int | None = None
+
+
+def with_flags(config: DeploymentConfig, flags: ServeFlags) -> DeploymentConfig:
+    """The configuration with the flags in force. Raises ConfigError where they do not make sense."""
+    content: dict[str, Any] = config.model_dump()
+    if flags.model is not None:
+        content["model"] |= {"source": absolute_source(flags.model), "name": None, "revision": None}
+    if flags.drafter is not None:
+        content["drafters"] = _drafters(flags.drafter)
+    if flags.engine is not None:
+        content["engine"]["kind"] = flags.engine
+    if flags.http_port is not None:
+        content["gateway"]["http_port"] = flags.http_port
+    if flags.grpc_port is not None:
+        content["gateway"]["grpc_port"] = flags.grpc_port
+    changed = config_from_mapping(content, source="The command line")
+    if changed.gateway.http_port == changed.gateway.grpc_port:
+        raise ConfigError("The REST and the gRPC API need different ports; change --http-port or --grpc-port.")
+    return changed
+
+
+def absolute_source(source: str) -> str:
+    """A folder as an absolute path: replicas have another working directory. Names and hub ids stay."""
+    folder = Path(source).expanduser()
+    return str(folder.resolve()) if folder.is_dir() else source
+
+
+def _drafters(flag: str) -> Mapping[str, Any]:
+    method, _, model = flag.partition(":")
+    if method == _NO_DRAFTER and not model:
+        return {}
+    group = method.replace("_", "-")
+    section: dict[str, Any] = {"method": method.replace("-", "_")}
+    if model:
+        section["model"] = absolute_source(model)
+    return {group: section}
