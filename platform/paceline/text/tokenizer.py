@@ -38,9 +38,9 @@ class TextTokenizer:
         )
         own_eos = [special_ids["eos"]] if "eos" in special_ids else []
         self.eos_token_ids: tuple[int, ...] = tuple(sorted({*eos_token_ids, *own_eos}))
-        self._hidden_ids = frozenset(tokenizer.all_special_ids) | {
+        self._hidden_ids = frozenset(
             token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
-        }
+        )
         self._num_ids = len(tokenizer)
 
     @classmethod

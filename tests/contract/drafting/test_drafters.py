@@ -149,6 +149,18 @@ def test_a_newer_request_replaces_one_that_is_pending(drafter: Drafter) -> None:
     assert reply.base_length == 23
 
 
+def test_a_newer_request_replaces_a_sync_that_was_not_collected(drafter: Drafter) -> None:
+    """A request that could not be applied is not answered once a better one has come."""
+    drafter.open([opening()])
+    tokens = HashedTokens(TEXT[:20])
+    drafter.request([row(tokens, 15, depth=2)])
+    drafter.request([row(tokens, 0, depth=2)])
+    assert drafter.num_pending == 1
+    (reply,) = replies(drafter)
+    assert isinstance(reply, DraftProposal)
+    assert reply.base_length == 20
+
+
 def test_opening_again_starts_afresh(drafter: Drafter) -> None:
     """A session that is opened twice knows nothing, and its pending request is gone."""
     drafter.open([opening()])

@@ -1,6 +1,7 @@
 """Scheduling, pages and limits of the draft model, on a runner whose law is known."""
 
 import logging
+from typing import Any
 
 import pytest
 import torch
@@ -9,7 +10,9 @@ from draft_dialogue import GREEDY, ask, opening, replies, row
 from paceline.core.drafts import DraftProposal, DraftRefusal, DrawRule
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.core.sampling_params import SamplingParams
+from paceline.drafting import model_session
 from paceline.drafting.draft_model import DraftModelDrafter
+from paceline.verification.sampler_state import SamplerState
 from toy_target import Law, ToyRunner, hashed_law
 
 VOCAB = 13
@@ -92,6 +95,20 @@ def test_a_long_context_comes_in_chunks_and_delays_nobody() -> None:
     assert all(sum(count for count, _ in p) <= 32 for p in runner.passes)
 
 
+def test_a_chunk_is_shared_by_all_that_are_behind() -> None:
+    """Three long prompts: no pass exceeds the chunk, and every context token is computed exactly once."""
+    runner = ToyRunner(LAW, VOCAB)
+    drafter = _drafter(runner, chunk=32)
+    lengths = {"a": 100, "b": 30, "c": 20}
+    drafter.open([opening(name) for name in lengths])
+    text = [i % VOCAB for i in range(100)]
+    drafter.request([row(HashedTokens(text[:n]), 0, depth=1, session=name) for name, n in lengths.items()])
+    assert len(replies(drafter)) == 3
+    sizes = [sum(count for count, _ in rows) for rows in runner.passes]
+    assert max(sizes) <= 32
+    assert sum(sizes) == 150
+
+
 def test_a_prefill_is_not_starved_by_others() -> None:
     """Chunks take turns with drafting, so a long prompt ends even if others always have work."""
     drafter = _drafter(chunk=32)
@@ -147,6 +164,36 @@ def test_penalties_count_the_drafts_own_ancestors() -> None:
     assert len({7, *drafted}) == 9
     again = _propose(drafter, HashedTokens([1, 2, 7]), 3, 8).tree.token_ids
     assert again == drafted
+
+
+def test_rolled_back_output_no_longer_counts_for_penalties() -> None:
+    """A session that was ahead draws as one that never saw the tokens it lost."""
+    sampling = SamplingParams(temperature=0.0, presence_penalty=1000.0)
+    ahead, fresh = _drafter(), _drafter()
+    for drafter in (ahead, fresh):
+        drafter.open([opening(sampling=sampling, prompt_tokens=2)])
+    _propose(ahead, HashedTokens([1, 2, 3, 4, 5, 6]), 0, 3)
+    kept = HashedTokens([1, 2, 3])
+    assert _propose(ahead, kept, 3, 8).tree == _propose(fresh, kept, 0, 8).tree
+
+
+def test_the_state_of_the_draws_is_built_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds that only add tokens go on from the state they have: their cost does not grow with the text."""
+    built = []
+
+    def counted(*args: Any, **options: Any) -> SamplerState:
+        built.append(options)
+        return SamplerState(*args, **options)
+
+    monkeypatch.setattr(model_session, "SamplerState", counted)
+    drafter = _drafter()
+    drafter.open([opening(prompt_tokens=2)])
+    tokens = HashedTokens([1, 2])
+    for _ in range(5):
+        base = len(tokens)
+        _propose(drafter, tokens, 0 if base == 2 else base - 1, 4)
+        tokens.extend((3,))
+    assert len(built) == 1
 
 
 def test_context_limit_clamps_drafts_and_then_refuses() -> None:

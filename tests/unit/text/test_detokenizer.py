@@ -137,6 +137,13 @@ def test_ids_without_text_are_invisible_anywhere(kind: str) -> None:
     assert "".join(deltas).strip() == HARD_TEXTS[0]
 
 
+def test_a_long_run_of_ids_without_text_keeps_the_left_context() -> None:
+    """A word piece after forty end tokens still gets its space from the word before them."""
+    tokenizer = text_tokenizer("byte_fallback")
+    output = [*tokenizer.encode_fragment("hello"), *[2] * 40, *tokenizer.encode_fragment("world")]
+    assert "".join(_stream(tokenizer, (), output)) == "hello world"
+
+
 def test_special_tokens_show_when_asked_for() -> None:
     """With `skip_special` off a special token's own text is part of the output."""
     tokenizer = text_tokenizer("byte_level")

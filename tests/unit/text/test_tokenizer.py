@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tokenizers import AddedToken
 
 from paceline.errors import InvalidRequestError, ModelRefusedError
 from paceline.text.chat import ChatMessage
@@ -68,6 +69,19 @@ def test_decoding_undoes_encoding(kind: str) -> None:
     text = "hello , world  it 's"
     assert tokenizer.decode(tokenizer.encode(text)) == text
     assert tokenizer.decode(tokenizer.encode(text), skip_special=False).startswith("<s>")
+
+
+def test_markers_of_the_chat_template_have_no_text() -> None:
+    """Special tokens without a role of their own are hidden like the others; ordinary added tokens are not."""
+    wrapped = byte_level(321)
+    wrapped.add_tokens([AddedToken("<|turn|>", special=True)], special_tokens=True)
+    wrapped.add_tokens([AddedToken("<think>", special=False)])
+    tokenizer = TextTokenizer(wrapped)
+    turn, think = wrapped.convert_tokens_to_ids(["<|turn|>", "<think>"])
+    assert not tokenizer.has_text(turn)
+    assert tokenizer.has_text(turn, skip_special=False)
+    assert tokenizer.has_text(think)
+    assert tokenizer.decode([turn, think]) == "<think>"
 
 
 def test_two_swapped_tokens_change_the_fingerprint() -> None:
