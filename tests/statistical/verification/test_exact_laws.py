@@ -4,7 +4,16 @@ import random
 
 import pytest
 
-from enumeration import ChainCase, assert_exact, chosen_chain, output_law
+from enumeration import (
+    ChainCase,
+    assert_exact,
+    chains_ending_at,
+    chosen_chain,
+    exact_law,
+    late_output_law,
+    output_law,
+    total_variation,
+)
 from known_laws import alternating, fixed
 from paceline.core.sampling_params import SamplingParams
 from toy_target import hashed_law
@@ -77,6 +86,22 @@ def test_edge_laws(verifier: str, name: str) -> None:
 def test_chains_without_laws(verifier: str, index: int) -> None:
     """A draft that was chosen, not drawn, counts as one-hot and leaves the law exact."""
     assert_exact(verifier, random_case(index), chains=chosen_chain)
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("index", range(0, 30, 2))
+def test_chains_that_end_at_a_token(verifier: str, index: int) -> None:
+    """A drafter may stop behind an end-of-sequence draft: the draft itself is still there to be tested."""
+    assert_exact(verifier, random_case(index), chains=chains_ending_at(1))
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("index", range(0, 30, 2))
+def test_late_chains(verifier: str, index: int) -> None:
+    """The part of a late chain that the committed token confirms may be verified: the law stays exact."""
+    case = random_case(index)
+
+    assert total_variation(late_output_law(verifier, case).tokens, exact_law(case)) < 1e-12
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
