@@ -48,7 +48,9 @@ def check_files(folder: Path) -> None:
         raise ModelRefusedError(
             f"The weights in {folder} are pickles, which can run code when loaded; convert them to safetensors."
         )
-    raise ModelRefusedError(f"The folder {folder} holds no *.safetensors files; download the whole model.")
+    raise ModelRefusedError(
+        f"The folder {folder} holds no *.safetensors files; download the whole model, or convert it."
+    )
 
 
 def _modality(config: PreTrainedConfig) -> str | None:

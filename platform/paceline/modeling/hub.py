@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import httpx
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
@@ -40,7 +41,7 @@ def fetch_from_hub(hub_id: str, revision: str | None = None) -> Path:
         ) from error
     except HFValidationError as error:
         raise ModelUnavailableError(f"'{hub_id}' is not a hub id of the form org/name.") from error
-    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as error:
+    except (LocalEntryNotFoundError, HfHubHTTPError, httpx.HTTPError, OSError) as error:
         raise ModelUnavailableError(
             f"The hub could not be reached for '{hub_id}', and the model is not cached ({_first_line(error)}). "
             "Check the network, or pass a folder that holds the model."

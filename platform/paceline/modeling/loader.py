@@ -2,11 +2,15 @@
 
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
@@ -45,24 +49,51 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     check_files(folder)
     if num_layers is not None:
         _truncate(config, num_layers)
-    register_attention()
-    try:
-        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-            folder,
-            config=config,
-            dtype=_DTYPES[dtype],
-            attn_implementation=ATTENTION_NAME,
-            use_safetensors=True,
-            trust_remote_code=False,
-            local_files_only=True,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelUnavailableError(f"The model in {folder} could not be loaded: {error}") from error
+    model = _read(folder, config, _DTYPES[dtype])
     model.to(device)  # type: ignore[arg-type]
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
     return _facts(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+
+
+def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+    """The model with its weights; Transformers would fill missing ones with random numbers."""
+    register_attention()
+    model: PreTrainedModel
+    try:
+        with _quiet_transformers():
+            model, report = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]
+                folder,
+                config=config,
+                dtype=dtype,
+                attn_implementation=ATTENTION_NAME,
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+            )
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
+        raise ModelUnavailableError(f"The model in {folder} could not be loaded: {error}") from error
+    missing: list[str] = sorted(report["missing_keys"])  # type: ignore[has-type]
+    if missing:
+        raise ModelUnavailableError(
+            f"The model in {folder} lacks {len(missing)} weights, such as '{missing[0]}'; download it again."
+        )
+    return model
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """No progress bar, and no table of the weights that a cut model leaves out."""
+    verbosity = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]
+    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
 
 
 def load_config(folder: Path) -> PreTrainedConfig:

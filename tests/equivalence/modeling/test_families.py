@@ -4,13 +4,13 @@ import random
 
 import pytest
 import torch
-from paged_text import PagedText, run_at_random
-from tiny_models import VARIANTS, VOCAB_SIZE, save_tiny_model, stock_logits, stock_model
 
 from paceline.modeling.families import TESTED_FAMILIES
 from paceline.modeling.forward_row import ForwardRow
 from paceline.modeling.loader import load_model
 from paceline.modeling.runner import ModelRunner
+from paged_text import PagedText, run_at_random
+from tiny_models import VARIANTS, VOCAB_SIZE, save_tiny_model, stock_logits, stock_model
 
 TOLERANCE = 1e-4
 

@@ -1,0 +1,40 @@
+import pytest
+
+from paceline.errors import ModelUnavailableError
+from paceline.modeling import resolve
+
+
+@pytest.fixture(autouse=True)
+def _fakes(monkeypatch, tmp_path):
+    monkeypatch.setattr(resolve, "fetch_model", lambda entry, progress: f"fetched {entry.name}")
+    monkeypatch.setattr(resolve, "fetch_from_hub", lambda hub_id, revision: f"hub {hub_id}@{revision}")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_names_folders_and_hub_ids_are_told_apart(tmp_path):
+    """A known name is fetched, a folder is used as it is, org/name is asked from the hub."""
+    folder = tmp_path / "org" / "local"
+    folder.mkdir(parents=True)
+    (folder / "config.json").touch()
+
+    assert resolve.resolve_model("smollm2-135m") == "fetched smollm2-135m"
+    assert resolve.resolve_model(str(folder)) == folder
+    assert resolve.resolve_model("org/local") == folder
+    assert resolve.resolve_model("org/name", "abc") == "hub org/name@abc"
+
+
+@pytest.mark.parametrize(
+    ("source", "revision", "hint"),
+    [
+        ("nothing", None, "smollm2-135m"),
+        ("./nothing", None, "no folder"),
+        ("/nothing/here", None, "no folder"),
+        ("a/b/c", None, "hub id such as org/name"),
+        ("smollm2-135m", "main", "fixed revision"),
+        (".", None, r"config\.json"),
+    ],
+)
+def test_what_cannot_be_a_model_is_refused_with_a_hint(source, revision, hint):
+    """Typing errors do not end in a network call."""
+    with pytest.raises(ModelUnavailableError, match=hint):
+        resolve.resolve_model(source, revision)
