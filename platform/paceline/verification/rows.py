@@ -16,8 +16,7 @@ class VerifyRow:
     """One sequence after a target pass over its last committed token and its drafts.
 
     ``logits`` is [1 + drafts, vocab]: row 0 follows the last committed token, row i the i-th draft. The
-    proposal starts where ``state`` ends, and is verified once: its drafts were chosen before their fate
-    was known, which is no longer true the second time.
+    proposal starts where ``state`` ends.
     """
 
     state: SamplerState

@@ -9,10 +9,12 @@ from enumeration import (
     assert_exact,
     chains_ending_at,
     chosen_chain,
+    drawn_chains,
     exact_law,
     late_output_law,
     output_law,
     total_variation,
+    verdict_law,
 )
 from known_laws import alternating, fixed
 from paceline.core.sampling_params import SamplingParams
@@ -102,6 +104,17 @@ def test_late_chains(verifier: str, index: int) -> None:
     case = random_case(index)
 
     assert total_variation(late_output_law(verifier, case).tokens, exact_law(case)) < 1e-12
+
+
+@pytest.mark.parametrize("verifier", VERIFIERS)
+@pytest.mark.parametrize("index", range(0, 30, 3))
+def test_a_rejected_draft_is_not_emitted(verifier: str, index: int) -> None:
+    """The token after a rejection is never the rejected draft, so drafts left over never fit what is committed."""
+    case = random_case(index)
+    for _, drafts, laws in drawn_chains(case):
+        for verdict, probability in verdict_law(verifier, case.row(case.state(), drafts, laws)).items():
+            if verdict.accepted < len(drafts) and probability > 1e-12:
+                assert verdict.token_ids[-1] != drafts[verdict.accepted]
 
 
 @pytest.mark.parametrize("verifier", VERIFIERS)
