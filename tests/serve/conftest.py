@@ -1,0 +1,94 @@
+"""A whole platform on a real Ray, started once for all tests that need one."""
+
+import asyncio
+import time
+
+import httpx
+import pytest
+
+from paceline.config.load import load_config
+from paceline.config.locate import find_config
+from paceline.rpc.target_client import TargetConnection
+from paceline_serve.local_platform import LocalPlatform
+from paceline_serve.model_files import fetch_models
+from paceline_serve.names import TARGET
+from paceline_serve.ports import free_port
+from paceline_serve.serve_flags import ServeFlags, with_flags
+
+
+class RunningPlatform:
+    """What tests ask a running platform, from outside its processes."""
+
+    def __init__(self, platform: LocalPlatform) -> None:
+        self.local = platform
+        self.url = platform.url
+        self.grpc_address = platform.grpc_address
+
+    def chat(self, content: str, **fields) -> dict:
+        body = {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 32} | fields
+        response = httpx.post(f"{self.url}/v1/chat/completions", json=body, timeout=120)
+        response.raise_for_status()
+        return response.json()
+
+    def pid(self, deployment: str) -> int:
+        from paceline_serve.deploy import replica_pids
+
+        return self.eventually(lambda: replica_pids().get(deployment), f"a replica of {deployment}")[0]
+
+    def metrics(self, deployment: str) -> str:
+        from paceline_serve.fleet import endpoints, metrics_text
+
+        return metrics_text(endpoints(deployment)[0], self.local.config.peer)
+
+    def target_report(self):
+        """The target's own load report."""
+        from paceline_serve.fleet import endpoints
+
+        endpoint = endpoints(TARGET)[0]
+
+        async def first_report():
+            connection = TargetConnection(endpoint.address, endpoint.token, peer=self.local.config.peer)
+            try:
+                async for report in connection.watch_load():
+                    return report
+            finally:
+                await connection.close()
+
+        return asyncio.run(first_report())
+
+    def wait_ready(self) -> None:
+        def healthy():
+            try:
+                return httpx.get(f"{self.url}/health", timeout=2).status_code == 200
+            except httpx.HTTPError:
+                return False
+
+        self.eventually(healthy, "a ready gateway", within_s=90)
+
+    def wait_drafter(self, *, live: bool) -> None:
+        def as_wanted():
+            (model,) = httpx.get(f"{self.url}/v1/models", timeout=5).json()["data"]
+            groups = model["paceline"]["drafter_groups"]
+            return groups and groups[0]["live"] is live
+
+        self.eventually(as_wanted, f"drafter group live: {live}", within_s=60)
+
+    @staticmethod
+    def eventually(probe, what: str, *, within_s: float = 10.0):
+        give_up_at = time.monotonic() + within_s
+        while not (found := probe()):
+            assert time.monotonic() < give_up_at, f"not within {within_s} s: {what}"
+            time.sleep(0.1)
+        return found
+
+
+@pytest.fixture(scope="session")
+def platform():
+    config = load_config(find_config("local-cpu"))
+    host = config.gateway.host
+    config = with_flags(config, ServeFlags(http_port=free_port(host), grpc_port=free_port(host)))
+    fetch_models(config, lambda *_: None)
+    with LocalPlatform(config) as local:
+        running = RunningPlatform(local)
+        running.wait_drafter(live=True)
+        yield running
