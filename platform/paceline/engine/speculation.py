@@ -10,6 +10,7 @@ from paceline.core.drafts import DraftProposal, DraftRefusal, DraftReply, DraftR
 from paceline.core.load import DrafterGroupStatus
 from paceline.drafting.drafter import Drafter
 from paceline.engine.draft_session import DraftSession
+from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.engine.reroot import reroot, shorten
 from paceline.engine.sequence import Sequence
 from paceline.engine.step_plan import Drafts, PlannedRow, StepPlan
@@ -19,6 +20,7 @@ from paceline.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 _MAX_RESENDS = 2  # of one request, after NEED_SYNC
+_MAX_UNITS = 1000  # calls of one drafter's `collect` in one step: a drafter that idles cannot hold up the engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +60,10 @@ class Speculation:
     ) -> None:
         self._settings = settings
         self.step_time_s = 0.0  # mean of recent passes; the engine keeps it up to date
-        self._slots = slots
+        self._slots = {
+            name: DrafterSlot(GuardedDrafter(slot.drafter, group=name, metrics=metrics), slot.local)
+            for name, slot in slots.items()
+        }
         self._rule = rule
         self._vocab_size = vocab_size
         self._metrics = metrics
@@ -173,11 +178,13 @@ class Speculation:
         patient = {name for name in wanted if slot.local or not self._sessions[name].waited}
         if drafter.num_pending or not slot.local:
             self._apply(group, drafter.collect(0.0))
-        while drafter.live and drafter.num_pending:
-            missing = [name for name in patient if self._sessions[name].awaits_reply]
+        units_left = _MAX_UNITS
+        while drafter.live and drafter.num_pending and units_left:
+            missing = any(self._sessions[name].awaits_reply for name in patient)
             left_s = give_up_at - time.monotonic()
             if not missing or left_s <= 0:
                 break
+            units_left -= 1
             self._apply(group, drafter.collect(0.0 if slot.local else left_s))
         for name in wanted:
             session = self._sessions[name]

@@ -71,14 +71,15 @@ def test_partly_right_drafts_roll_back_across_page_borders(right, page_size):
 
 def test_a_step_without_drafts_calls_no_drafter_and_no_verifier():
     """Plain is truly plain: counted, with a drafter deployed."""
-    harness = Harness(ToyRunner(LAW, VOCAB), {"script": ScriptDrafter(lambda *_: (1, 2))})
+    drafter = ScriptDrafter(lambda *_: (1, 2))
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter})
     harness.submit("plain/1", PROMPT)
     harness.run()
 
     assert harness.counted("VERIFY_CALLS") == 0
     assert harness.counted("DRAFTER_CALLS", group="script") == 0
     assert harness.counted("TARGET_FORWARDS") == 24
-    assert harness.speculation._slots["script"].drafter.calls == 0
+    assert drafter.calls == 0
 
 
 def test_every_offset_of_an_end_of_sequence_inside_a_round_cuts_there():
