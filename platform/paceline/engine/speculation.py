@@ -170,7 +170,10 @@ class Speculation:
                 wanted[session.group].add(session.name)
         for group, slot in self._slots.items():
             patience_s = float("inf") if slot.local else self._settings.wait_share * self.step_time_s
+            group_started = time.monotonic()
             self._gather_group(group, wanted[group], started + patience_s)
+            if wanted[group]:
+                self._metrics.observe(catalogue.DRAFT_WAIT, time.monotonic() - group_started, group=group)
 
     def _gather_group(self, group: str, wanted: set[str], give_up_at: float) -> None:
         slot = self._slots[group]
