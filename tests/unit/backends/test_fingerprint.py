@@ -32,7 +32,7 @@ def test_whatever_changes_the_tokens_changes_the_fingerprint(change):
     [
         {"drafters": {"ngram": {"method": "ngram"}}},
         {"tunables": {"max_draft_tokens": 2, "speculation_enabled": False}},
-        {"engine": {"max_running": 2, "kv_cache_tokens": 4096, "threads": 1}},
+        {"engine": {"max_running": 2, "kv_cache_tokens": 4096}},
         {"gateway": {"http_port": 8001}},
     ],
     ids=str,
