@@ -50,6 +50,11 @@ async def test_a_plain_answer_has_no_alpha_it_does_not_know():
     assert summary.seed
 
 
+async def test_a_seed_of_zero_is_a_seed():
+    """Zero is not unset."""
+    assert (await _collect(stub_pool.StubPool(), _request(seed=0)))[-1].summary.seed == 0
+
+
 @pytest.mark.parametrize(
     ("fields", "param"),
     [

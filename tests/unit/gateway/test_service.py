@@ -5,6 +5,7 @@ import pytest
 
 import stub_pool
 from paceline.config.schema import Tunables
+from paceline.core.generation import FinishReason, GenerationChunk
 from paceline.core.plans import Route, SpeculationMode, SpeculationPreference
 from paceline.errors import DeadlineExceededError, DrafterGroupNotFoundError, TargetUnavailableError
 from paceline.gateway.gateway_request import GatewayRequest
@@ -122,6 +123,25 @@ async def test_cancelling_the_wait_for_the_first_token_aborts():
         await opening
 
     assert (pool.running, len(pool.aborted)) == (0, 1)
+
+
+async def test_a_first_batch_that_is_refused_frees_the_target():
+    """An answer that its target aborted at once leaves no stream open."""
+    pool = stub_pool.StubPool()
+    closed = []
+
+    async def aborted(request):
+        try:
+            yield [GenerationChunk(request.key, 0, 0, (), "", 0, finish=FinishReason.ABORT)]
+            yield []
+        finally:
+            closed.append(request.key)
+
+    pool.stream = aborted
+    with pytest.raises(TargetUnavailableError):
+        await stub_pool.make_service(pool).open(HELLO)
+
+    assert closed == [f"{HELLO.request_id}/1"]
 
 
 async def test_leaving_in_mid_answer_aborts():
