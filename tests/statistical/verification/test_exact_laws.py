@@ -21,7 +21,7 @@ from paceline.core.sampling_params import SamplingParams
 from toy_target import hashed_law
 
 VERIFIERS = ("coupled", "rejection", "block")
-NUM_RANDOM = 150
+NUM_RANDOM = 100
 
 
 def random_case(index: int) -> ChainCase:
@@ -128,7 +128,7 @@ def test_greedy_requests(verifier: str) -> None:
 
 def test_block_accepts_at_least_as_much_as_rejection() -> None:
     """The mean accepted length of `block` is never below that of `rejection`, and sometimes above."""
-    cases = [random_case(index) for index in range(40)] + list(EDGE_CASES.values())
+    cases = [random_case(index) for index in range(20)] + list(EDGE_CASES.values())
     gains = [output_law("block", case).mean_accepted - output_law("rejection", case).mean_accepted for case in cases]
 
     assert min(gains) > -1e-12

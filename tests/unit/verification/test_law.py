@@ -25,7 +25,7 @@ def naive_draw(log_weights: torch.Tensor, ids: torch.Tensor, row: int) -> int:
 def test_draw_equals_scoring_every_id(scale: float, size: int) -> None:
     """The pruned argmax is the full argmax, for flat, peaked, tied and masked weights."""
     generator = torch.Generator().manual_seed(size)
-    for seed in range(120):
+    for seed in range(60):
         log_weights = scale * torch.randn(size, generator=generator)
         if seed % 3 == 0:
             log_weights = log_weights.round()
