@@ -15,6 +15,7 @@ from transformers.utils import logging as transformers_logging
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
 from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
+from paceline.modeling.packed_linear import pack_linears
 from paceline.modeling.weights_version import weights_version
 
 logger = logging.getLogger(__name__)
@@ -24,7 +25,10 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model ready to run, and the facts about it that others need."""
+    """A model ready to run, and the facts about it that others need.
+
+    On CPU the model's linear layers are packed: they have no ``weight`` of their own any more.
+    """
 
     model: PreTrainedModel
     vocab_size: int  # rows of the output head
@@ -54,7 +58,10 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
-    return _facts(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+    loaded = _facts(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+    if device == "cpu":
+        pack_linears(model)
+    return loaded
 
 
 def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:

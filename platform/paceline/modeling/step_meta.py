@@ -12,8 +12,11 @@ from paceline.modeling.masks import causal_mask
 # Fewest queries of a sequence in one attention call. Matrix products with fewer rows take other
 # code paths, so that a token alone and the same token among drafts would differ in the last bits.
 MIN_QUERIES = 4
-# Keys are read in multiples of this many slots, for the same reason.
+# Keys are read in multiples of this many slots, for the same reason; beyond `WIDE_FROM` in wider
+# blocks, as matrix products split longer sums at places that depend on their length.
 KEY_BLOCK = 64
+WIDE_FROM = 256
+WIDE_KEY_BLOCK = 256
 
 
 class AttentionBucket:
@@ -102,11 +105,6 @@ def padded_queries(num_queries: int) -> int:
 
 
 def padded_keys(num_keys: int) -> int:
-    """Next multiple of `KEY_BLOCK` with at most three significant bits.
-
-    So at most four sizes lie between two powers of two: few buckets, and at most a quarter is padding
-    beyond the block.
-    """
-    blocks = -(-num_keys // KEY_BLOCK)
-    grain = 1 << max(0, blocks.bit_length() - 3)
-    return -(-blocks // grain) * grain * KEY_BLOCK
+    """Next multiple of `KEY_BLOCK`, or of `WIDE_KEY_BLOCK` beyond `WIDE_FROM`."""
+    block = KEY_BLOCK if num_keys <= WIDE_FROM else WIDE_KEY_BLOCK
+    return -(-num_keys // block) * block

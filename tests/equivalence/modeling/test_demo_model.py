@@ -1,4 +1,6 @@
-"""The demo model over pages: the logits of its stock forward pass, and the same bits for drafts as for decodes."""
+"""The demo model over pages: the logits of its stock forward pass, and the same bits in every pass."""
+
+import random
 
 import pytest
 import torch
@@ -7,7 +9,7 @@ from transformers import AutoTokenizer
 from paceline.modeling.loader import load_model
 from paceline.modeling.resolve import resolve_model
 from paceline.modeling.runner import ModelRunner
-from paged_text import PagedText
+from paged_text import PagedText, run_at_random
 from tiny_models import stock_logits, stock_model
 
 pytestmark = pytest.mark.model
@@ -48,11 +50,17 @@ def test_the_paged_model_matches_stock(runner, folder, token_ids):
     assert (paged - stock_logits(stock_model(folder), token_ids)).abs().max() < 2e-3  # of logits up to 30
 
 
-def test_a_draft_has_the_logits_of_a_decode_to_the_bit(runner, token_ids):
-    """One sequence in float32: verifying five drafts in a pass, or decoding token by token, is the same arithmetic."""
-    plain = compute(runner, token_ids, prefill=16, step=1)
+def test_a_token_has_the_same_bits_in_every_pass(runner):
+    """Float32 on CPU: alone, among drafts, in prefill chunks of any size, beside other sequences."""
+    rng = random.Random(4)
+    token_ids = [[rng.randrange(17, runner.vocab_size) for _ in range(length)] for length in (290, 70, 25)]
+    alone = [compute(runner, ids, prefill=len(ids) - 12, step=1) for ids in token_ids]
+    together = [PagedText(runner, ids) for ids in token_ids]
+    run_at_random(runner, together, rng, vocab_size=runner.vocab_size)
 
-    assert torch.equal(compute(runner, token_ids, prefill=16, step=6), plain)
+    for text, expected in zip(together, alone, strict=True):
+        assert torch.equal(torch.cat(text.logits), expected)
+        text.table.free()
 
 
 def test_digits_are_separate_tokens(folder):

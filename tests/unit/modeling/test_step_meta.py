@@ -6,7 +6,14 @@ from hypothesis import strategies as st
 from paceline.kvcache.page_pool import PagePool, PageTable
 from paceline.modeling.forward_row import ForwardRow
 from paceline.modeling.kv_store import KVStore
-from paceline.modeling.step_meta import KEY_BLOCK, MIN_QUERIES, StepMeta, padded_keys, padded_queries
+from paceline.modeling.step_meta import (
+    KEY_BLOCK,
+    MIN_QUERIES,
+    WIDE_KEY_BLOCK,
+    StepMeta,
+    padded_keys,
+    padded_queries,
+)
 
 CPU = torch.device("cpu")
 
@@ -25,9 +32,9 @@ def step_for(shapes, page_size=4):
 
 @given(st.integers(1, 10_000))
 def test_padded_sizes_hold_the_real_ones(count):
-    """Padding never cuts, and wastes at most half of the queries and a quarter of the keys plus a block."""
+    """Padding never cuts, and wastes at most half of the queries and one block of keys."""
     assert count <= padded_queries(count) <= max(MIN_QUERIES, 2 * count - 1)
-    assert count <= padded_keys(count) < 1.25 * count + KEY_BLOCK
+    assert count <= padded_keys(count) < count + (KEY_BLOCK if count <= 256 else WIDE_KEY_BLOCK)
     assert padded_keys(count) % KEY_BLOCK == 0
 
 
