@@ -3,7 +3,7 @@
 import json
 from dataclasses import asdict
 
-from paceline.client.conversation import AnswerFacts, ShownRound
+from paceline.client.conversation import AnswerFacts, ShownRound, ShownToken
 
 
 def json_answer(facts: AnswerFacts, text: str, rounds: list[ShownRound], *, seconds: float, tokens_per_s: float) -> str:
@@ -24,17 +24,19 @@ def facts_line(facts: AnswerFacts, tokens_per_s: float) -> str:
 
 def round_line(number: int, entry: ShownRound) -> str:
     """One line about a round; tokens without a known text are shown by id."""
-    shown = [
-        json.dumps(token.text, ensure_ascii=False) if token.text is not None else f"#{token.token_id}"
-        for token in (*entry.drafted, entry.target_token)
-    ]
-    accepted, rejected = shown[: entry.accepted], shown[entry.accepted : -1]
+    shown = [_shown(token) for token in entry.drafted]
+    accepted, rejected = shown[: entry.accepted], shown[entry.accepted :]
+    target = "none" if entry.target_token is None else _shown(entry.target_token)
     return (
         f"round {number}: drafted {len(entry.drafted)}, accepted {len(accepted)} {' '.join(accepted)}".rstrip()
         + f", rejected {len(rejected)} {' '.join(rejected)}".rstrip()
-        + f", target {shown[-1]}"
+        + f", target {target}"
         + f" (wait {entry.wait_ms:.1f} ms, draft {entry.draft_ms:.1f} ms, verify {entry.verify_ms:.1f} ms)"
     )
+
+
+def _shown(token: ShownToken) -> str:
+    return json.dumps(token.text, ensure_ascii=False) if token.text is not None else f"#{token.token_id}"
 
 
 def _number(value: float | None) -> str:

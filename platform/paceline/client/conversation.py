@@ -41,7 +41,7 @@ class ShownRound:
 
     drafted: tuple[ShownToken, ...]
     accepted: int
-    target_token: ShownToken
+    target_token: ShownToken | None  # None where a draft ended the answer
     wait_ms: float
     draft_ms: float
     verify_ms: float

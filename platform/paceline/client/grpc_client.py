@@ -82,7 +82,7 @@ def _round(entry: generation_pb2.GeneratedRound) -> ShownRound:
     return ShownRound(
         drafted=tuple(ShownToken(token_id) for token_id in entry.drafted_token_ids),
         accepted=entry.accepted_count,
-        target_token=ShownToken(entry.target_token_id),
+        target_token=ShownToken(entry.target_token_id) if entry.HasField("target_token_id") else None,
         wait_ms=entry.wait_ms,
         draft_ms=entry.draft_ms,
         verify_ms=entry.verify_ms,

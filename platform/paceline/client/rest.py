@@ -84,7 +84,7 @@ def _round(entry: dict[str, Any]) -> ShownRound:
     return ShownRound(
         drafted=tuple(_token(token) for token in entry["drafted"]),
         accepted=entry["accepted"],
-        target_token=_token(entry["target_token"]),
+        target_token=_token(entry["target_token"]) if entry["target_token"] else None,
         wait_ms=entry["wait_ms"],
         draft_ms=entry["draft_ms"],
         verify_ms=entry["verify_ms"],

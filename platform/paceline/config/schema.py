@@ -124,6 +124,8 @@ class GatewayConfig(Section):
     """Port of the REST API."""
     grpc_port: int = Field(default=9000, ge=1, le=65535)
     """Port of the gRPC API."""
+    default_max_tokens: int = Field(default=1024, ge=1)
+    """Output tokens of a request that names no limit. KV pages for all of them are reserved at admission."""
     max_body_bytes: int = Field(default=2 * 2**20, ge=1024)
     """Largest request body."""
     max_ongoing: int = Field(default=256, ge=1)

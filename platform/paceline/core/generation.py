@@ -48,7 +48,7 @@ class RoundTrace:
 
     drafted: tuple[int, ...]
     accepted: int
-    target_token: int  # the token that the target added itself
+    target_token: int | None  # the token that the target added itself; None where a draft ended the answer
     wait_ms: float
     draft_ms: float
     verify_ms: float

@@ -4,7 +4,7 @@ import logging
 
 import torch
 
-from paceline.core.drafts import DraftProposal, DraftTree, SparseLaw
+from paceline.core.drafts import DraftProposal, DraftTree, DrawRule, SparseLaw
 from paceline.drafting.model_session import ModelSession
 from paceline.errors import EngineFailedError
 from paceline.modeling.forward_row import ForwardRow
@@ -26,11 +26,16 @@ class DraftChain:
         end_token_ids: frozenset[int],
         max_law_tokens: int,
     ) -> None:
-        """Draft up to ``limit`` tokens; none behind one of ``end_token_ids``, where the answer ends."""
+        """Draft up to ``limit`` tokens; none behind one of ``end_token_ids``, where the answer ends.
+
+        Under INDEPENDENT a chain never stops early: a short chain is ready sooner, so whether it is in
+        time would depend on what was drawn, and the law of the drafts that are used would not be q.
+        """
         self._session = session
         self._sampler = sampler
         self._limit = limit
-        self._end_token_ids = end_token_ids
+        coupled = session.opening.rule is DrawRule.COUPLED
+        self._end_token_ids = end_token_ids if coupled else frozenset()
         self._max_law_tokens = max_law_tokens
         self._drafted: list[int] = []
         self._laws: list[SparseLaw] = []

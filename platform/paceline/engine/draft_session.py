@@ -22,6 +22,7 @@ class DraftSession:
     resends: int = 0  # of the newest request, after NEED_SYNC
     paused_until: float = 0.0  # monotonic seconds; the drafter refused until then
     proposal: DraftProposal | None = None  # ready, not used yet
+    proposal_base: int = 0  # context length that it was drafted for, before any re-rooting
 
     @property
     def awaits_reply(self) -> bool:

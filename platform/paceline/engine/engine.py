@@ -212,7 +212,7 @@ class Engine:
             text=emission.text,
             text_offset=text_offset,
             logprobs=logprobs_of(decision, emission.num_tokens),
-            rounds=(trace_of(decision, times),) if sequence.request.explain else (),
+            rounds=(trace_of(decision, times, emission.num_tokens),) if sequence.request.explain else (),
             finish=emission.finish,
             stats=self._retire(sequence, group) if emission.finish else None,
         )

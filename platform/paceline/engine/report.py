@@ -15,12 +15,12 @@ def logprobs_of(decision: Decision, num_tokens: int) -> tuple[TokenLogprob, ...]
     return tuple(token_logprob(decision.logits[i], token_id, num_top) for i, token_id in enumerate(token_ids))
 
 
-def trace_of(decision: Decision, times: StepTimes) -> RoundTrace:
-    """The round, in words that `--explain` prints."""
+def trace_of(decision: Decision, times: StepTimes, num_tokens: int) -> RoundTrace:
+    """The round as `--explain` prints it; ``num_tokens`` of its tokens stand."""
     return RoundTrace(
         drafted=decision.drafted,
-        accepted=decision.verdict.accepted,
-        target_token=decision.verdict.token_ids[-1],
+        accepted=min(decision.verdict.accepted, num_tokens),
+        target_token=decision.verdict.token_ids[-1] if num_tokens == len(decision.verdict.token_ids) else None,
         wait_ms=times.wait_s * 1e3,
         draft_ms=decision.proposal.draft_ms if decision.proposal else 0.0,
         verify_ms=times.pass_s * 1e3,

@@ -219,8 +219,9 @@ class Speculation:
             return
         if fitted is not proposal:
             self._metrics.count(catalogue.REROOTED_DRAFTS, 1, group=session.group)
-        if session.proposal is None or len(fitted.tree) >= len(session.proposal.tree):
-            session.proposal = fitted
+        # Of two usable ones the newer is taken, never the longer: what was drawn must not decide what is used.
+        if session.proposal is None or proposal.base_length >= session.proposal_base:
+            session.proposal, session.proposal_base = fitted, proposal.base_length
 
     def _plausible(self, proposal: DraftProposal) -> bool:
         """Drafts are untrusted: every id must be a token of the target, and laws one per draft."""

@@ -38,7 +38,7 @@ class GatewayRequest:
     prompt: Prompt
     sampling: SamplingParams = _DEFAULT_SAMPLING
     model: str | None = None  # None: the only model served
-    max_tokens: int | None = None  # None: up to the end of the context
+    max_tokens: int | None = None  # None: the deployment's default
     bad_words: tuple[str, ...] = ()  # as text; sampling.bad_words holds those that came as token ids
     seed: int | None = None  # None: drawn here and returned
     num_choices: int = 1

@@ -161,6 +161,7 @@ class GatewayService:
                 tokenizer=self._tokenizer,
                 identity=identity,
                 limit_tokens=self._cache_tokens,
+                default_max_tokens=self._gateway.default_max_tokens,
             ),
         )
         generation = GenerationRequest(

@@ -25,9 +25,16 @@ class Translated:
 
 
 def translate(
-    request: GatewayRequest, *, tokenizer: TextTokenizer, identity: ModelIdentity, limit_tokens: int
+    request: GatewayRequest,
+    *,
+    tokenizer: TextTokenizer,
+    identity: ModelIdentity,
+    limit_tokens: int,
+    default_max_tokens: int,
 ) -> Translated:
     """Check and tokenise a request. ``limit_tokens`` bounds prompt plus output of one choice.
+
+    A request without max_tokens gets ``default_max_tokens``, or what the context leaves of it.
 
     Raises InvalidRequestError, ModelNotFoundError or ContextLengthExceededError.
     """
@@ -37,7 +44,7 @@ def translate(
     limit = min(identity.context_length, limit_tokens)
     sampling = replace(
         request.sampling,
-        max_tokens=_max_tokens(request.max_tokens, len(prompt_ids), limit),
+        max_tokens=_max_tokens(request.max_tokens, len(prompt_ids), limit, default=default_max_tokens),
         bad_words=_bad_words(request, tokenizer, identity.vocabulary.size),
         temperature=0.0 if request.sampling.temperature < GREEDY_BELOW else request.sampling.temperature,
     )
@@ -72,10 +79,10 @@ def _tokenise(request: GatewayRequest, tokenizer: TextTokenizer) -> tuple[int, .
     return token_ids
 
 
-def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int) -> int:
+def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int, *, default: int) -> int:
     if prompt_tokens + (wanted or 1) > limit:
         raise ContextLengthExceededError(prompt_tokens, wanted or 1, limit)
-    return wanted or limit - prompt_tokens
+    return wanted or min(default, limit - prompt_tokens)
 
 
 def _bad_words(request: GatewayRequest, tokenizer: TextTokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:

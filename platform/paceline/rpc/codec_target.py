@@ -157,7 +157,7 @@ def _decode_round(message: target_pb2.RoundTrace) -> RoundTrace:
     return RoundTrace(
         drafted=tuple(message.drafted_token_ids),
         accepted=message.accepted_count,
-        target_token=message.target_token_id,
+        target_token=message.target_token_id if message.HasField("target_token_id") else None,
         wait_ms=message.wait_ms,
         draft_ms=message.draft_ms,
         verify_ms=message.verify_ms,

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from paceline.v1 import common_pb2 as paceline_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/target.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\x97\x02\n\rStreamRequest\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x1c\n\x10prompt_token_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x1f\n\x04plan\x18\x06 \x01(\x0b\x32\x11.paceline.v1.Plan\x12\x14\n\x0c\x63hoice_count\x18\x07 \x01(\x05\x12\x0f\n\x07\x65xplain\x18\x08 \x01(\x08\x12\x13\n\x0btenant_salt\x18\t \x01(\t\x12\x13\n\x0btraceparent\x18\n \x01(\t\"i\n\x04Plan\x12!\n\x05route\x18\x01 \x01(\x0e\x32\x12.paceline.v1.Route\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x03 \x01(\t\x12\x1d\n\x15max_draft_token_count\x18\x04 \x01(\x05\"4\n\x0eStreamResponse\x12\"\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x12.paceline.v1.Chunk\"\x97\x02\n\x05\x43hunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\x05\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x05\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x13\n\x0btext_offset\x18\x05 \x01(\x05\x12+\n\x08logprobs\x18\x06 \x03(\x0b\x32\x19.paceline.v1.TokenLogprob\x12\'\n\x06rounds\x18\x07 \x03(\x0b\x32\x17.paceline.v1.RoundTrace\x12\x30\n\rfinish_reason\x18\x08 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12\'\n\x05stats\x18\t \x01(\x0b\x32\x18.paceline.v1.ChoiceStats\"W\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12$\n\x03top\x18\x03 \x03(\x0b\x32\x17.paceline.v1.TopLogprob\"/\n\nTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\"\x92\x01\n\nRoundTrace\x12\x1d\n\x11\x64rafted_token_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x02 \x01(\x05\x12\x17\n\x0ftarget_token_id\x18\x03 \x01(\x05\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\x12\x11\n\tverify_ms\x18\x06 \x01(\x01\"\xca\x01\n\x0b\x43hoiceStats\x12\x1a\n\x12prompt_token_count\x18\x01 \x01(\x05\x12\x1e\n\x16\x63ompletion_token_count\x18\x02 \x01(\x05\x12\x13\n\x0bround_count\x18\x03 \x01(\x05\x12\x15\n\rdrafted_count\x18\x04 \x01(\x05\x12\x14\n\x0ctested_count\x18\x05 \x01(\x05\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x06 \x01(\x05\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\x12\x14\n\x0cswitch_count\x18\x08 \x01(\x05\"\x1b\n\x0c\x41\x62ortRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"@\n\x10WatchLoadRequest\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\"\xfa\x01\n\x11WatchLoadResponse\x12\x15\n\rrunning_count\x18\x01 \x01(\x05\x12\x15\n\rwaiting_count\x18\x02 \x01(\x05\x12\x18\n\x10total_page_count\x18\x03 \x01(\x05\x12\x17\n\x0f\x66ree_page_count\x18\x04 \x01(\x05\x12\x1b\n\x13\x64\x65\x63ode_tokens_per_s\x18\x05 \x01(\x01\x12\x37\n\x0e\x64rafter_groups\x18\x06 \x03(\x0b\x32\x1f.paceline.v1.DrafterGroupStatus\x12\x12\n\nheld_count\x18\x07 \x01(\x05\x12\x1a\n\x12system_fingerprint\x18\x08 \x01(\t\"P\n\x12\x44rafterGroupStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04live\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t*F\n\x05Route\x12\x15\n\x11ROUTE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROUTE_PLAIN\x10\x01\x12\x15\n\x11ROUTE_SPECULATIVE\x10\x02*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x32\xe2\x01\n\rTargetService\x12\x43\n\x06Stream\x12\x1a.paceline.v1.StreamRequest\x1a\x1b.paceline.v1.StreamResponse0\x01\x12>\n\x05\x41\x62ort\x12\x19.paceline.v1.AbortRequest\x1a\x1a.paceline.v1.AbortResponse\x12L\n\tWatchLoad\x12\x1d.paceline.v1.WatchLoadRequest\x1a\x1e.paceline.v1.WatchLoadResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/target.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\x97\x02\n\rStreamRequest\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x1c\n\x10prompt_token_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12-\n\x08sampling\x18\x04 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x0c\n\x04seed\x18\x05 \x01(\x06\x12\x1f\n\x04plan\x18\x06 \x01(\x0b\x32\x11.paceline.v1.Plan\x12\x14\n\x0c\x63hoice_count\x18\x07 \x01(\x05\x12\x0f\n\x07\x65xplain\x18\x08 \x01(\x08\x12\x13\n\x0btenant_salt\x18\t \x01(\t\x12\x13\n\x0btraceparent\x18\n \x01(\t\"i\n\x04Plan\x12!\n\x05route\x18\x01 \x01(\x0e\x32\x12.paceline.v1.Route\x12\x0e\n\x06reason\x18\x02 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x03 \x01(\t\x12\x1d\n\x15max_draft_token_count\x18\x04 \x01(\x05\"4\n\x0eStreamResponse\x12\"\n\x06\x63hunks\x18\x01 \x03(\x0b\x32\x12.paceline.v1.Chunk\"\x97\x02\n\x05\x43hunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\x05\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x05\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x13\n\x0btext_offset\x18\x05 \x01(\x05\x12+\n\x08logprobs\x18\x06 \x03(\x0b\x32\x19.paceline.v1.TokenLogprob\x12\'\n\x06rounds\x18\x07 \x03(\x0b\x32\x17.paceline.v1.RoundTrace\x12\x30\n\rfinish_reason\x18\x08 \x01(\x0e\x32\x19.paceline.v1.FinishReason\x12\'\n\x05stats\x18\t \x01(\x0b\x32\x18.paceline.v1.ChoiceStats\"W\n\x0cTokenLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12$\n\x03top\x18\x03 \x03(\x0b\x32\x17.paceline.v1.TopLogprob\"/\n\nTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\"\xab\x01\n\nRoundTrace\x12\x1d\n\x11\x64rafted_token_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x02 \x01(\x05\x12\x1c\n\x0ftarget_token_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\x12\x11\n\tverify_ms\x18\x06 \x01(\x01\x42\x12\n\x10_target_token_id\"\xca\x01\n\x0b\x43hoiceStats\x12\x1a\n\x12prompt_token_count\x18\x01 \x01(\x05\x12\x1e\n\x16\x63ompletion_token_count\x18\x02 \x01(\x05\x12\x13\n\x0bround_count\x18\x03 \x01(\x05\x12\x15\n\rdrafted_count\x18\x04 \x01(\x05\x12\x14\n\x0ctested_count\x18\x05 \x01(\x05\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x06 \x01(\x05\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\x12\x14\n\x0cswitch_count\x18\x08 \x01(\x05\"\x1b\n\x0c\x41\x62ortRequest\x12\x0b\n\x03key\x18\x01 \x01(\t\"\x0f\n\rAbortResponse\"@\n\x10WatchLoadRequest\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\"\xfa\x01\n\x11WatchLoadResponse\x12\x15\n\rrunning_count\x18\x01 \x01(\x05\x12\x15\n\rwaiting_count\x18\x02 \x01(\x05\x12\x18\n\x10total_page_count\x18\x03 \x01(\x05\x12\x17\n\x0f\x66ree_page_count\x18\x04 \x01(\x05\x12\x1b\n\x13\x64\x65\x63ode_tokens_per_s\x18\x05 \x01(\x01\x12\x37\n\x0e\x64rafter_groups\x18\x06 \x03(\x0b\x32\x1f.paceline.v1.DrafterGroupStatus\x12\x12\n\nheld_count\x18\x07 \x01(\x05\x12\x1a\n\x12system_fingerprint\x18\x08 \x01(\t\"P\n\x12\x44rafterGroupStatus\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\x0c\n\x04live\x18\x03 \x01(\x08\x12\x0e\n\x06\x64\x65tail\x18\x04 \x01(\t*F\n\x05Route\x12\x15\n\x11ROUTE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bROUTE_PLAIN\x10\x01\x12\x15\n\x11ROUTE_SPECULATIVE\x10\x02*x\n\x0c\x46inishReason\x12\x1d\n\x19\x46INISH_REASON_UNSPECIFIED\x10\x00\x12\x16\n\x12\x46INISH_REASON_STOP\x10\x01\x12\x18\n\x14\x46INISH_REASON_LENGTH\x10\x02\x12\x17\n\x13\x46INISH_REASON_ABORT\x10\x03\x32\xe2\x01\n\rTargetService\x12\x43\n\x06Stream\x12\x1a.paceline.v1.StreamRequest\x1a\x1b.paceline.v1.StreamResponse0\x01\x12>\n\x05\x41\x62ort\x12\x19.paceline.v1.AbortRequest\x1a\x1a.paceline.v1.AbortResponse\x12L\n\tWatchLoad\x12\x1d.paceline.v1.WatchLoadRequest\x1a\x1e.paceline.v1.WatchLoadResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,10 +38,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CHUNK'].fields_by_name['token_ids']._serialized_options = b'\020\001'
   _globals['_ROUNDTRACE'].fields_by_name['drafted_token_ids']._loaded_options = None
   _globals['_ROUNDTRACE'].fields_by_name['drafted_token_ids']._serialized_options = b'\020\001'
-  _globals['_ROUTE']._serialized_start=1731
-  _globals['_ROUTE']._serialized_end=1801
-  _globals['_FINISHREASON']._serialized_start=1803
-  _globals['_FINISHREASON']._serialized_end=1923
+  _globals['_ROUTE']._serialized_start=1756
+  _globals['_ROUTE']._serialized_end=1826
+  _globals['_FINISHREASON']._serialized_start=1828
+  _globals['_FINISHREASON']._serialized_end=1948
   _globals['_STREAMREQUEST']._serialized_start=68
   _globals['_STREAMREQUEST']._serialized_end=347
   _globals['_PLAN']._serialized_start=349
@@ -55,19 +55,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPLOGPROB']._serialized_start=881
   _globals['_TOPLOGPROB']._serialized_end=928
   _globals['_ROUNDTRACE']._serialized_start=931
-  _globals['_ROUNDTRACE']._serialized_end=1077
-  _globals['_CHOICESTATS']._serialized_start=1080
-  _globals['_CHOICESTATS']._serialized_end=1282
-  _globals['_ABORTREQUEST']._serialized_start=1284
-  _globals['_ABORTREQUEST']._serialized_end=1311
-  _globals['_ABORTRESPONSE']._serialized_start=1313
-  _globals['_ABORTRESPONSE']._serialized_end=1328
-  _globals['_WATCHLOADREQUEST']._serialized_start=1330
-  _globals['_WATCHLOADREQUEST']._serialized_end=1394
-  _globals['_WATCHLOADRESPONSE']._serialized_start=1397
-  _globals['_WATCHLOADRESPONSE']._serialized_end=1647
-  _globals['_DRAFTERGROUPSTATUS']._serialized_start=1649
-  _globals['_DRAFTERGROUPSTATUS']._serialized_end=1729
-  _globals['_TARGETSERVICE']._serialized_start=1926
-  _globals['_TARGETSERVICE']._serialized_end=2152
+  _globals['_ROUNDTRACE']._serialized_end=1102
+  _globals['_CHOICESTATS']._serialized_start=1105
+  _globals['_CHOICESTATS']._serialized_end=1307
+  _globals['_ABORTREQUEST']._serialized_start=1309
+  _globals['_ABORTREQUEST']._serialized_end=1336
+  _globals['_ABORTRESPONSE']._serialized_start=1338
+  _globals['_ABORTRESPONSE']._serialized_end=1353
+  _globals['_WATCHLOADREQUEST']._serialized_start=1355
+  _globals['_WATCHLOADREQUEST']._serialized_end=1419
+  _globals['_WATCHLOADRESPONSE']._serialized_start=1422
+  _globals['_WATCHLOADRESPONSE']._serialized_end=1672
+  _globals['_DRAFTERGROUPSTATUS']._serialized_start=1674
+  _globals['_DRAFTERGROUPSTATUS']._serialized_end=1754
+  _globals['_TARGETSERVICE']._serialized_start=1951
+  _globals['_TARGETSERVICE']._serialized_end=2177
 # @@protoc_insertion_point(module_scope)

@@ -283,3 +283,17 @@ def test_explain_reports_each_round():
     assert sum(trace.accepted + 1 for trace in rounds) == len(reference)
     assert rounds[1].accepted == 2
     assert len(rounds[1].drafted) == 4
+
+
+def test_explain_shows_no_token_that_was_never_committed():
+    """A draft that ends the answer is the last token shown; the target's own one is left out."""
+    free = plain(temperature=0.0, max_tokens=16).ids("plain/1")
+    eos = free[6]
+    harness = with_drafter(
+        oracle(free, len(PROMPT)), max_draft_tokens=6, eos=(eos,), temperature=0.0, max_tokens=16, explain=True
+    )
+    rounds = [trace for chunk in harness.of("spec/1") for trace in chunk.rounds]
+    shown = [t for r in rounds for t in (*r.drafted[: r.accepted], r.target_token) if t is not None]
+
+    assert tuple(shown) == harness.ids("spec/1")
+    assert rounds[-1].target_token is None

@@ -37,12 +37,12 @@ class FaultyDrafter(ScriptDrafter):
         return self._fault(self, super().collect(timeout_s))
 
 
-def run(fault, *, local=False):
+def run(fault, *, local=False, max_draft_tokens=4):
     """One request with right drafts behind ``fault``; the waiting time is off unless local."""
     ids = reference()
     drafter = FaultyDrafter(oracle(ids, len(PROMPT)), fault)
     harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter}, local=local)
-    harness.submit("spec/1", PROMPT, drafter="script", **OPTIONS)
+    harness.submit("spec/1", PROMPT, drafter="script", max_draft_tokens=max_draft_tokens, explain=True, **OPTIONS)
     harness.run()
     assert harness.ids("spec/1") == ids
     return harness, drafter
@@ -204,6 +204,25 @@ def test_no_row_waits_twice_in_a_row():
 
     assert True in per_step
     assert not any(first and second for first, second in itertools.pairwise(per_step))
+
+
+def test_of_two_usable_proposals_the_newer_is_used():
+    """An older, longer one never replaces the answer to the newest request, whatever came first."""
+    older = []
+
+    def both(drafter, replies):
+        fresh = [
+            DraftProposal(r.session, r.base_length, r.base_hash, DraftTree.chain(r.tree.token_ids[:1])) for r in replies
+        ]
+        given = [*fresh, *older]
+        older[:] = replies
+        return given
+
+    harness, _ = run(both, max_draft_tokens=8)
+    drafted = {len(trace.drafted) for chunk in harness.of("spec/1") for trace in chunk.rounds}
+
+    assert harness.counted("REROOTED_DRAFTS", group="script") > 0
+    assert drafted <= {0, 1}
 
 
 def proposal(tokens, drafts):

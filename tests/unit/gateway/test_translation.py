@@ -16,8 +16,14 @@ VOCAB = POOL.identity.vocabulary.size
 HELLO = GatewayRequest("hello")
 
 
-def _translate(request: GatewayRequest, *, limit_tokens: int = 10_000):
-    return translate(request, tokenizer=POOL.tokenizer, identity=POOL.identity, limit_tokens=limit_tokens)
+def _translate(request: GatewayRequest, *, limit_tokens: int = 10_000, default_max_tokens: int = 1024):
+    return translate(
+        request,
+        tokenizer=POOL.tokenizer,
+        identity=POOL.identity,
+        limit_tokens=limit_tokens,
+        default_max_tokens=default_max_tokens,
+    )
 
 
 def _sampling(**fields):
@@ -107,12 +113,13 @@ def test_prompt_and_output_must_fit():
         _translate(replace(HELLO, prompt=(5,) * POOL.context_length))
 
 
-def test_no_limit_means_the_rest_of_the_context():
-    """The smaller of context and KV cache decides."""
-    prompt_tokens = len(POOL.tokenizer.encode("hello"))
+def test_no_limit_means_the_default_or_the_rest_of_the_context():
+    """The smallest of default, context and KV cache decides."""
+    rest = POOL.context_length - len(POOL.tokenizer.encode("hello"))
 
-    assert _translate(HELLO).sampling.max_tokens == POOL.context_length - prompt_tokens
-    assert _translate(HELLO, limit_tokens=64).sampling.max_tokens == 64 - prompt_tokens
+    assert _translate(HELLO, default_max_tokens=10**6).sampling.max_tokens == rest
+    assert _translate(HELLO, default_max_tokens=7).sampling.max_tokens == 7
+    assert _translate(HELLO, limit_tokens=64).sampling.max_tokens == 64 - len(POOL.tokenizer.encode("hello"))
 
 
 def test_min_tokens_cannot_exceed_max_tokens():

@@ -45,7 +45,7 @@ def rounds_body(rounds: Sequence[RoundTrace], texts: TokenTexts) -> list[dict[st
             "drafted": [_token(token_id, texts) for token_id in trace.drafted],
             "accepted": trace.accepted,
             "rejected": len(trace.drafted) - trace.accepted,
-            "target_token": _token(trace.target_token, texts),
+            "target_token": None if trace.target_token is None else _token(trace.target_token, texts),
             "wait_ms": round(trace.wait_ms, 3),
             "draft_ms": round(trace.draft_ms, 3),
             "verify_ms": round(trace.verify_ms, 3),
