@@ -1,5 +1,6 @@
 """Gives every error that leaves a handler its status: ours by the tree, all others as a bare INTERNAL."""
 
+import asyncio
 import functools
 import inspect
 import logging
@@ -10,7 +11,7 @@ import grpc
 from grpc.aio import ServerInterceptor, ServicerContext
 
 from paceline.errors import PacelineError
-from paceline.rpc.status import abort_with
+from paceline.rpc.status import abort_with, cancelled_from_within
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,11 @@ def _wrap(behaviour: Any, *, method: str) -> Any:
         except PacelineError as error:
             await abort_with(context, error)
         except grpc.aio.AbortError:
+            raise
+        except asyncio.CancelledError:
+            if cancelled_from_within():  # gRPC would send no status at all, and the caller would wait for ever
+                logger.warning("%s was ended inside the replica", method)
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "the call was ended inside the replica")
             raise
         except Exception:  # the border of the process: the caller gets a status, the log gets the trace
             logger.exception("%s failed", method)

@@ -55,10 +55,10 @@ def error_from_rpc(rpc_error: AioRpcError) -> PacelineError:
     return EngineFailedError(text)
 
 
-def cancelled_by_peer() -> bool:
-    """Whether a CancelledError just caught comes from the other end, not from a cancel of this task.
+def cancelled_from_within() -> bool:
+    """Whether a CancelledError just caught came out of what was awaited, not from a cancel of this task.
 
-    grpc.aio raises CancelledError for a call whose status is CANCELLED, whoever cancelled it.
+    grpc.aio raises it for a call whose status is CANCELLED, whoever cancelled the call.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0

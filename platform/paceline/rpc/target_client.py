@@ -19,7 +19,7 @@ from paceline.rpc.codec_target import (
     our_protocol,
 )
 from paceline.rpc.options import KEEPALIVE, Keepalive, channel_options
-from paceline.rpc.status import cancelled_by_peer, error_from_rpc
+from paceline.rpc.status import cancelled_from_within, error_from_rpc
 from paceline.v1 import target_pb2, target_pb2_grpc
 
 
@@ -50,7 +50,7 @@ class TargetConnection:
         except aio.AioRpcError as error:
             raise _as_ours(error) from error
         except asyncio.CancelledError:
-            if cancelled_by_peer():
+            if cancelled_from_within():
                 raise TargetUnavailableError("the replica ended the stream") from None
             raise
         finally:
@@ -69,7 +69,7 @@ class TargetConnection:
         except aio.AioRpcError as error:
             raise _as_ours(error) from error
         except asyncio.CancelledError:
-            if cancelled_by_peer():
+            if cancelled_from_within():
                 raise TargetUnavailableError("the replica ended the stream") from None
             raise
         finally:

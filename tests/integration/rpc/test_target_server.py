@@ -3,6 +3,7 @@ import dataclasses
 import random
 import time
 
+import grpc
 import pytest
 
 from paceline.errors import (
@@ -118,6 +119,27 @@ async def test_stopped_replica_is_retryable_not_a_cancel():
             async for _ in stream:
                 pass
         await stopping
+
+
+async def test_engine_that_cancels_its_own_generator_ends_the_call():
+    """A cancel that starts inside the replica (an engine that shuts down) gives the gateway a status to act on."""
+    async with Pair(StubBackend(error=asyncio.CancelledError())) as pair:
+        with pytest.raises(TargetUnavailableError, match="inside the replica"):
+            await asyncio.wait_for(collect(pair.target, generation()), 5)
+
+
+async def test_status_cancelled_is_retryable_not_a_cancel_of_the_gateway():
+    """A status CANCELLED from the other end is an error of the stream; the gateway's own task goes on."""
+
+    class Cancelling(TargetServicer):
+        async def Stream(self, request, context):  # noqa: N802
+            await context.abort(grpc.StatusCode.CANCELLED, "not today")
+
+    async with serving(Cancelling(StubBackend(), HoldRegistry(1))) as server:
+        target = TargetConnection(server.address, TOKEN, peer=PEER)
+        with pytest.raises(TargetUnavailableError):
+            await collect(target, generation())
+        await target.close()
 
 
 async def test_abort_is_idempotent_and_bound_to_its_attempt():

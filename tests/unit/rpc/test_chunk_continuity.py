@@ -35,7 +35,7 @@ def test_gap_is_an_error():
     continuity = ChunkContinuity(1)
     continuity.admit([chunk_of("r/1", 0, 0, 2, TOTAL)])
     with pytest.raises(StreamGapError, match="at token 3, expected 2"):
-        continuity.admit([chunk_of("r/1", 0, 3, 4, TOTAL)])
+        continuity.admit([dataclasses.replace(chunk_of("r/1", 0, 3, 4, TOTAL), text_offset=2)])
 
 
 def test_missing_text_is_an_error():

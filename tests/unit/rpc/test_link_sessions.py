@@ -48,6 +48,9 @@ def test_rows_that_wait_are_merged(sessions):
     sessions.request([upto(8, 6)], now=0)
     sessions.request([upto(8, 2)], now=0)
     assert sessions.take(now=0).rows == [upto(8, 2)]
+    sessions.request([upto(8, 2)], now=0)
+    sessions.request([upto(9, 5)], now=0)  # from the middle of what waits, as after NEED_SYNC
+    assert sessions.take(now=0).rows == [upto(9, 2)]
 
 
 def test_time_in_the_outbox_counts_against_the_deadline(sessions):
