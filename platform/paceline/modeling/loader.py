@@ -49,6 +49,10 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     Raises ModelUnavailableError if the folder holds no readable model, and ModelRefusedError if the
     model would be wrong here.
     """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ModelRefusedError(
+            "PyTorch sees no CUDA device here; set device to cpu, or install a CUDA build of torch."
+        )
     config = load_config(folder)
     check_files(folder)
     if num_layers is not None:

@@ -49,6 +49,9 @@ def pack_linears(model: torch.nn.Module) -> int:
     }
     for name, linear in linears.items():
         model.set_submodule(name, PackedLinear(linear))
+    for parameter in model.parameters():
+        # What is left views the mapped weight file, which would stay in memory as a whole.
+        parameter.data = parameter.data.clone()
     return len(linears)
 
 

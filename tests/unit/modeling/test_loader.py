@@ -61,6 +61,14 @@ def test_a_cut_outside_the_stack_is_refused(folder, num_layers):
         load_model(folder, dtype="float32", num_layers=num_layers)
 
 
+def test_a_missing_gpu_is_told_before_anything_is_loaded(folder, monkeypatch):
+    """The message says which setting to change."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+    with pytest.raises(ModelRefusedError, match="set device to cpu"):
+        load_model(folder, dtype="float32", device="cuda")
+
+
 def test_several_end_tokens_come_from_the_generation_config(tmp_path):
     """Chat models list more end tokens there than in the model's config."""
     folder = save_tiny_model(tmp_path)

@@ -1,8 +1,12 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from paceline.modeling import packed_linear
+from paceline.modeling.loader import load_model
 from paceline.modeling.packed_linear import PackedLinear, pack_linears, packing_available
+from tiny_models import save_tiny_model
 
 
 @pytest.fixture
@@ -57,3 +61,12 @@ def test_without_the_operations_the_model_stays_as_it_is(linear, monkeypatch):
 
     assert pack_linears(model) == 0
     assert model[0] is linear
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux")
+def test_a_loaded_model_lets_go_of_its_file(tmp_path):
+    """Packed weights are not kept a second time through the mapped file."""
+    loaded = load_model(save_tiny_model(tmp_path), dtype="float32")
+
+    assert loaded.model is not None
+    assert str(tmp_path) not in Path("/proc/self/maps").read_text()
