@@ -12,7 +12,7 @@ from paceline.errors import DrafterUnavailableError, PacelineError
 from paceline.rpc.auth import call_metadata
 from paceline.rpc.endpoint import Endpoint
 from paceline.rpc.options import KEEPALIVE, Keepalive, channel_options
-from paceline.rpc.status import cancelled_from_within, error_from_rpc
+from paceline.rpc.status import error_from_rpc
 from paceline.v1 import drafter_pb2, drafter_pb2_grpc
 
 
@@ -69,10 +69,6 @@ class _GrpcLinkStream:
             raise self._as_ours(error) from error
         except (asyncio.InvalidStateError, aio.UsageError) as error:
             raise DrafterUnavailableError(self._group, "the stream has ended") from error
-        except asyncio.CancelledError:
-            if cancelled_from_within():
-                raise DrafterUnavailableError(self._group, "the replica ended the stream") from None
-            raise
 
     async def close(self) -> None:
         self._call.cancel()

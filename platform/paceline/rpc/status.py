@@ -58,7 +58,7 @@ def error_from_rpc(rpc_error: AioRpcError) -> PacelineError:
 def cancelled_from_within() -> bool:
     """Whether a CancelledError just caught came out of what was awaited, not from a cancel of this task.
 
-    grpc.aio raises it for a call whose status is CANCELLED, whoever cancelled the call.
+    Such a one is an error to report: raised on, it would end a task that nobody meant to end.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0

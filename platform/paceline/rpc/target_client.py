@@ -51,7 +51,7 @@ class TargetConnection:
             raise _as_ours(error) from error
         except asyncio.CancelledError:
             if cancelled_from_within():
-                raise TargetUnavailableError("the replica ended the stream") from None
+                raise TargetUnavailableError("the connection was closed") from None
             raise
         finally:
             call.cancel()
@@ -70,7 +70,7 @@ class TargetConnection:
             raise _as_ours(error) from error
         except asyncio.CancelledError:
             if cancelled_from_within():
-                raise TargetUnavailableError("the replica ended the stream") from None
+                raise TargetUnavailableError("the connection was closed") from None
             raise
         finally:
             call.cancel()

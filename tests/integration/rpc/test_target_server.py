@@ -128,6 +128,18 @@ async def test_engine_that_cancels_its_own_generator_ends_the_call():
             await asyncio.wait_for(collect(pair.target, generation()), 5)
 
 
+async def test_connection_closed_under_a_reader_is_retryable_not_a_cancel():
+    """Whoever reads from a connection that is closed elsewhere gets an error; its task goes on."""
+    async with Pair(StubBackend(pause_s=0.001)) as pair:
+        stream = pair.target.stream(generation(max_tokens=100_000))
+        await anext(stream)
+        closing = asyncio.create_task(pair.target.close())
+        with pytest.raises(TargetUnavailableError):
+            async for _ in stream:
+                pass
+        await closing
+
+
 async def test_status_cancelled_is_retryable_not_a_cancel_of_the_gateway():
     """A status CANCELLED from the other end is an error of the stream; the gateway's own task goes on."""
 
