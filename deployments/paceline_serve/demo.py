@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
+import httpx
 import psutil
 from rich.console import Console
 
@@ -16,13 +17,15 @@ from paceline.config.locate import find_config
 from paceline.config.schema import DeploymentConfig
 from paceline.errors import AnswerFailedError
 from paceline.telemetry import catalogue
+from paceline.telemetry.instruments import Counter
 from paceline_serve.local_platform import LocalPlatform
 from paceline_serve.memory_watch import MemoryWatch
+from paceline_serve.metric_values import metric_value
 from paceline_serve.model_files import fetch_models
 from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
 from paceline_serve.ports import free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
-from paceline_serve.signals import stop_on_signals
+from paceline_serve.signals import StopRequestedError, stop_on_signals
 
 _GROUP = "ngram"
 _QUESTION = (
@@ -31,10 +34,10 @@ _QUESTION = (
     "the school. In spring the river is high, and in summer the river is low. The village needs the river, and the "
     "river does not need the village."
 )
+_LINK_WITHIN_S = 15.0
+_EXIT_INTERRUPTED = 130  # as shells have it for Ctrl-C
 _LEAST_TAU = 1.3
 _MOST_BYTES = 4 * 2**30
-_SENT_DRAFTS = catalogue.DRAFTER_TOKENS.prometheus_name
-_ACCEPTED = catalogue.ACCEPTED_TOKENS.prometheus_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,16 +72,12 @@ def run_demo(*, max_tokens: int) -> int:
     with ProgressBars() as progress:
         fetch_models(config, progress)
     platform = LocalPlatform(config)
-    with (
-        stop_on_signals(),
-        MemoryWatch(lambda: [psutil.Process(), *platform.ray.processes()]) as memory,
-    ):
-        started = time.monotonic()
-        console.print(f"Starting {config.model.served_name} with drafter group '{_GROUP}' ...")
-        with platform:
-            console.print(f"Ready after {time.monotonic() - started:.0f} s.")
-            _show(platform, verdicts, max_tokens=max_tokens)
-            processes = platform.ray.processes()
+    try:
+        with stop_on_signals(), MemoryWatch(lambda: [psutil.Process(), *platform.ray.processes()]) as memory:
+            processes = _run(platform, verdicts, max_tokens=max_tokens)
+    except StopRequestedError:
+        console.print("stopped; everything that was started has ended")
+        return _EXIT_INTERRUPTED
     left = [process.pid for process in processes if process.is_running()]
     verdicts.check(
         f"all {len(processes)} processes have ended",
@@ -92,6 +91,28 @@ def run_demo(*, max_tokens: int) -> int:
     return 1 if verdicts.failed else 0
 
 
+def _run(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> list[psutil.Process]:
+    """Start, show, stop; returns the processes that there were."""
+    console = verdicts.console
+    started = time.monotonic()
+    console.print(f"Starting {platform.config.model.served_name} with drafter group '{_GROUP}' ...")
+    with platform:
+        _wait_for_drafter(platform.url)
+        console.print(f"Ready after {time.monotonic() - started:.0f} s.")
+        _show(platform, verdicts, max_tokens=max_tokens)
+        return platform.ray.processes()
+
+
+def _wait_for_drafter(url: str) -> None:
+    """Wait until the target's link to the drafter is up. Without it the check of the route will fail."""
+    give_up_at = time.monotonic() + _LINK_WITHIN_S
+    while time.monotonic() < give_up_at:
+        (model,) = httpx.get(f"{url}/v1/models").json()["data"]
+        if any(group["live"] for group in model["paceline"]["drafter_groups"]):
+            return
+        time.sleep(0.2)
+
+
 def _config() -> DeploymentConfig:
     config = load_config(find_config("local-cpu"))
     host = config.gateway.host
@@ -100,17 +121,17 @@ def _config() -> DeploymentConfig:
 
 def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> None:
     console = verdicts.console
-    _check_processes(verdicts)
+    _check_processes(platform, verdicts)
     console.print(f"\nQuestion: {_QUESTION}\n")
-    sent_before = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS)
+    sent_before = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS)
     plain = _ask(platform.url, "off", max_tokens)
-    sent_plain = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS)
+    sent_plain = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS)
     speculative = _ask(platform.url, "on", max_tokens)
-    sent = _counter(platform, drafter_deployment(_GROUP), _SENT_DRAFTS) - sent_plain
+    sent = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS) - sent_plain
     console.print(f"Answer: {speculative.text}\n")
     for name, answer in (("off", plain), ("on", speculative)):
         console.print(f"  speculation {name}: {_line(answer)}")
-    accepted = _counter(platform, TARGET, _ACCEPTED)
+    accepted = _counted(platform, TARGET, catalogue.ACCEPTED_TOKENS)
     same = plain.text == speculative.text
     verdicts.check("the text is the same", holds=same, found=f"{speculative.facts.completion_tokens} tokens")
     tau = speculative.facts.tau or 0.0
@@ -124,10 +145,8 @@ def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> No
     )
 
 
-def _check_processes(verdicts: Verdicts) -> None:
-    from paceline_serve.deploy import replica_pids  # noqa: PLC0415  # imports Ray, which reads its environment then
-
-    pids = replica_pids()
+def _check_processes(platform: LocalPlatform, verdicts: Verdicts) -> None:
+    pids = platform.serve.replica_pids()
     first = {role: pids.get(name, [0])[0] for role, name in _roles()}
     verdicts.check(
         "gateway, target and drafter are processes of their own",
@@ -142,12 +161,9 @@ def _roles() -> Iterator[tuple[str, str]]:
     yield "drafter", drafter_deployment(_GROUP)
 
 
-def _counter(platform: LocalPlatform, deployment: str, name: str) -> float:
+def _counted(platform: LocalPlatform, deployment: str, counter: Counter) -> float:
     """A counter summed over a deployment's replicas, as their own processes report it."""
-    from paceline_serve.fleet import endpoints, metric, metrics_text  # noqa: PLC0415  # imports Ray, as above
-
-    texts = [metrics_text(endpoint, platform.config.peer) for endpoint in endpoints(deployment)]
-    return sum(metric(text, name) for text in texts)
+    return sum(metric_value(text, counter) for text in platform.metrics(deployment))
 
 
 def _ask(url: str, mode: str, max_tokens: int) -> DemoAnswer:

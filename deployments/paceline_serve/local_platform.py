@@ -2,8 +2,9 @@
 
 import math
 import time
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import httpx
 
@@ -13,8 +14,12 @@ from paceline_serve.local_ray import LocalRay
 from paceline_serve.names import LIGHT_CPUS
 from paceline_serve.ports import check_ports
 
+if TYPE_CHECKING:
+    from paceline_serve.local_serve import LocalServe
+
 _READY_WITHIN_S = 600.0  # large models load for minutes
 _POLL_S = 0.2
+_ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # to connect to what binds every address
 _SPARE_CPUS = 1  # for Ray Serve's own tasks
 
 
@@ -42,25 +47,42 @@ class LocalPlatform:
     @property
     def url(self) -> str:
         """Root of the REST API."""
-        gateway = self.config.gateway
-        host = f"[{gateway.host}]" if ":" in gateway.host else gateway.host
-        return f"http://{host}:{gateway.http_port}"
+        return f"http://{self._host}:{self.config.gateway.http_port}"
 
     @property
     def grpc_address(self) -> str:
         """``host:port`` of the gRPC API."""
-        gateway = self.config.gateway
-        return f"{gateway.host}:{gateway.grpc_port}"
+        return f"{self._host}:{self.config.gateway.grpc_port}"
+
+    @property
+    def _host(self) -> str:
+        """The doors' host as a client on this machine names it."""
+        host = _ANY_ADDRESS.get(self.config.gateway.host, self.config.gateway.host)
+        return f"[{host}]" if ":" in host else host
+
+    def apply(self, config: DeploymentConfig) -> None:
+        """Apply a changed configuration; replicas whose identity stays the same go on running."""
+        self.config = config
+        self.serve.apply(config)
+
+    def metrics(self, deployment: str) -> list[str]:
+        """Metrics of each replica of a deployment, in Prometheus text, as its own process reports them."""
+        return self.serve.metrics(deployment, self.config.peer)
+
+    @cached_property
+    def serve(self) -> "LocalServe":
+        """Ray Serve, once Ray runs."""
+        # Ray reads its environment while it is imported, so this must come after `LocalRay.start`.
+        from paceline_serve.local_serve import LocalServe  # noqa: PLC0415
+
+        return LocalServe()
 
     def _start(self) -> None:
         self.ray.start()
-        # Ray reads its environment at import, so it is imported by nobody before `LocalRay.start`.
-        from paceline_serve import deploy, deploy_schema  # noqa: PLC0415
-
-        deploy.apply_local(deploy_schema.render(self.config))
+        self.serve.apply(self.config)
         give_up_at = time.monotonic() + _READY_WITHIN_S
         while not self._ready():
-            deploy.check_deploying()
+            self.serve.check_starting()
             if time.monotonic() > give_up_at:
                 raise SetupError(f"Paceline was not ready after {_READY_WITHIN_S:g} s. Logs: {self.ray.log_folder()}")
             time.sleep(_POLL_S)

@@ -18,10 +18,21 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_SERVE_GRPC_MAX_MESSAGE_SIZE": str(_MAX_GRPC_MESSAGE_BYTES),
+    # Off, Ray binds the loopback address alone, as it does by default where it supports one machine only.
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     # Ray would start one idle Python process per core at once.
     "RAY_prestart_worker_first_driver": "0",
     "RAY_enable_worker_prestart": "0",
 }
+
+
+def set_ray_environment() -> None:
+    """Set Ray's environment variables, without touching what the user has set.
+
+    Ray reads them while it is imported, and hands them to all its processes, so this comes before any import.
+    """
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
 
 
 class LocalRay:
@@ -34,9 +45,7 @@ class LocalRay:
 
     def start(self) -> None:
         """Start a fresh Ray on the loopback address; a running one is never joined."""
-        # Ray reads its environment while it is imported, and hands it to all its processes.
-        for name, value in _ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
+        set_ray_environment()
         import ray  # noqa: PLC0415
 
         on_sigterm = signal.getsignal(signal.SIGTERM)

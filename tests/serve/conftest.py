@@ -8,12 +8,16 @@ import pytest
 
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
+from paceline.rpc.endpoint import Endpoint
 from paceline.rpc.target_client import TargetConnection
 from paceline_serve.local_platform import LocalPlatform
+from paceline_serve.local_ray import set_ray_environment
 from paceline_serve.model_files import fetch_models
-from paceline_serve.names import TARGET
+from paceline_serve.names import APP_NAME, TARGET
 from paceline_serve.ports import free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
+
+set_ray_environment()  # before a test module imports Ray
 
 
 class RunningPlatform:
@@ -31,20 +35,26 @@ class RunningPlatform:
         return response.json()
 
     def pid(self, deployment: str) -> int:
-        from paceline_serve.deploy import replica_pids
-
-        return self.eventually(lambda: replica_pids().get(deployment), f"a replica of {deployment}")[0]
+        return self.eventually(
+            lambda: self.local.serve.replica_pids().get(deployment), f"a replica of {deployment}", within_s=90
+        )[0]
 
     def metrics(self, deployment: str) -> str:
-        from paceline_serve.fleet import endpoints, metrics_text
+        return self.local.metrics(deployment)[0]
 
-        return metrics_text(endpoints(deployment)[0], self.local.config.peer)
+    def endpoint(self, deployment: str) -> Endpoint:
+        return self.local.serve.endpoints(deployment)[0]
+
+    def target_slots(self) -> int:
+        """Requests that Ray Serve counts on the target: what drain, limits and autoscaling go by."""
+        import ray  # noqa: PLC0415  # reads its environment at import
+
+        name = f"SERVE_REPLICA::{APP_NAME}#{TARGET}#{self.endpoint(TARGET).replica_id}"
+        return ray.get(ray.get_actor(name, namespace="serve").get_num_ongoing_requests.remote(), timeout=5)
 
     def target_report(self):
         """The target's own load report."""
-        from paceline_serve.fleet import endpoints
-
-        endpoint = endpoints(TARGET)[0]
+        endpoint = self.endpoint(TARGET)
 
         async def first_report():
             connection = TargetConnection(endpoint.address, endpoint.token, peer=self.local.config.peer)

@@ -96,14 +96,14 @@ def test_a_cancelled_grpc_call_frees_its_place(platform):
     with grpc.insecure_channel(platform.grpc_address) as channel:
         call = generation_pb2_grpc.GenerationServiceStub(channel).Generate(request, timeout=60)
         next(iter(call))
-        assert platform.target_report().load.running == 1
+        assert platform.target_report().load.running == platform.target_slots() == 1
         call.cancel()
 
         def is_free():
             report = platform.target_report()
-            return report.load.running == 0 and report.num_held == 0
+            return report.load.running == 0 and report.num_held == 0 and platform.target_slots() == 0
 
-        platform.eventually(is_free, "no sequence and no hold", within_s=5)
+        platform.eventually(is_free, "no sequence, no hold, no slot", within_s=5)
 
 
 def test_a_closed_http_connection_frees_its_place(platform):

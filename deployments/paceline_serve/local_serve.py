@@ -1,0 +1,98 @@
+"""Ray Serve on the Ray that this process is connected to: applies configurations, looks at replicas.
+
+Importing this module imports Ray, which reads its environment then: `LocalRay.start` comes first.
+"""
+
+import logging
+import time
+from typing import Any
+
+import grpc
+from ray import serve
+from ray.serve._private.client import ServeControllerClient
+from ray.serve.context import _get_global_client
+
+from paceline.config.schema import DeploymentConfig, PeerConfig
+from paceline.errors import SetupError
+from paceline.rpc.auth import call_metadata
+from paceline.rpc.endpoint import Endpoint
+from paceline.rpc.options import channel_options
+from paceline.v1 import common_pb2, common_pb2_grpc
+from paceline_serve.deploy_schema import render
+from paceline_serve.membership import MEMBERSHIP
+from paceline_serve.names import APP_NAME
+from paceline_serve.peer_metadata import endpoints_of
+from paceline_serve.router_start import start_router
+from paceline_serve.start_failure import failure_of
+
+_MEMBERS_WITHIN_S = 10.0
+_METRICS_WITHIN_S = 5.0
+
+
+class LocalServe:
+    """The application as the process that deployed it sees it."""
+
+    def apply(self, config: DeploymentConfig) -> None:
+        """Start Ray Serve if it does not run, and apply; returns while replicas still start.
+
+        Not through ``serve.run``, which cannot set everything that the schema can; a contract test holds the
+        private client's ``deploy_apps`` in place.
+        """
+        logging.getLogger("ray.serve").setLevel(logging.ERROR)  # of this process; the replicas' logs are in files
+        schema = render(config)
+        serve.start(
+            proxy_location=schema.proxy_location,
+            http_options=schema.http_options.model_dump(exclude_unset=True),
+            grpc_options=schema.grpc_options.model_dump(exclude_unset=True),
+            logging_config=schema.logging_config,
+        )
+        _client().deploy_apps(schema)
+
+    def check_starting(self) -> None:
+        """Raise SetupError if the application cannot start."""
+        failure = failure_of(_application())
+        if failure is not None:
+            raise SetupError(failure)
+
+    def replica_pids(self) -> dict[str, list[int]]:
+        """Process ids of running replicas, by deployment."""
+        return {
+            name: [replica["pid"] for replica in deployment["replicas"] if replica["state"] == "RUNNING"]
+            for name, deployment in _application().get("deployments", {}).items()
+        }
+
+    def endpoints(self, deployment: str) -> list[Endpoint]:
+        """Where the replicas of a deployment serve their peers. Raises SetupError if there are none."""
+        start_router(serve.get_deployment_handle(deployment, APP_NAME))
+        give_up_at = time.monotonic() + _MEMBERS_WITHIN_S
+        while not (found := endpoints_of(MEMBERSHIP.replicas(deployment))):
+            if time.monotonic() > give_up_at:
+                raise SetupError(f"The deployment {deployment} has no running replica.")
+            time.sleep(0.05)
+        return found
+
+    def metrics(self, deployment: str, peer: PeerConfig) -> list[str]:
+        """Metrics of each replica in Prometheus text, as its own process reports them."""
+        return [_metrics_text(endpoint, peer) for endpoint in self.endpoints(deployment)]
+
+
+def _client() -> ServeControllerClient:
+    client = _get_global_client()
+    if client is None:
+        raise SetupError("Ray Serve does not run here any more.")
+    return client
+
+
+def _application() -> dict[str, Any]:
+    details: dict[str, Any] = _client().get_serve_details()
+    found: dict[str, Any] = details["applications"].get(APP_NAME, {})
+    return found
+
+
+def _metrics_text(endpoint: Endpoint, peer: PeerConfig) -> str:
+    with grpc.insecure_channel(endpoint.address, options=channel_options(peer)) as channel:
+        stub = common_pb2_grpc.ReplicaServiceStub(channel)  # type: ignore[no-untyped-call]
+        response = stub.Metrics(
+            common_pb2.MetricsRequest(), metadata=call_metadata(endpoint.token), timeout=_METRICS_WITHIN_S
+        )
+    return str(response.text)

@@ -1,0 +1,61 @@
+"""The commands as a user runs them, in processes of their own."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import httpx
+import psutil
+import pytest
+
+from paceline_serve.ports import free_port
+
+pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(400)]
+
+_PACELINE = [sys.executable, "-c", "from paceline.cli.main import main; main()"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+def test_serve_runs_until_it_is_told_to_stop(number, tmp_path):
+    """`paceline serve` prints addresses that answer at once, and a signal ends every process that it started."""
+    http_port, grpc_port = free_port("127.0.0.1"), free_port("127.0.0.1")
+    command = [*_PACELINE, "serve", "--json", "--http-port", str(http_port), "--grpc-port", str(grpc_port)]
+    with (
+        (tmp_path / "stderr").open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as serving,
+    ):
+        printed = json.loads(serving.stdout.readline())
+        health = httpx.get(f"{printed['http']}/health", timeout=5)
+        children = psutil.Process(serving.pid).children(recursive=True)
+        serving.send_signal(number)
+        serving.communicate(timeout=60)
+
+    assert health.status_code == 200
+    assert printed["grpc"] == f"127.0.0.1:{grpc_port}"
+    pids = {pid for group in printed["pids"].values() for pid in group}
+    assert len(pids) == 3
+    assert pids <= {child.pid for child in children}
+    assert serving.returncode == 0
+    assert [child for child in children if child.is_running()] == []
+
+
+def test_serve_names_the_flag_for_a_busy_port(platform):
+    """A second platform on the same port stops before it starts anything, with the flag that helps."""
+    command = [*_PACELINE, "serve", "--http-port", str(platform.local.config.gateway.http_port)]
+
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert refused.returncode == 2
+    assert "--http-port" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.full
+def test_demo_holds_what_it_claims():
+    """`paceline demo` ends with exit code 0, and every claim in its output is a yes."""
+    shown = subprocess.run([*_PACELINE, "demo"], capture_output=True, text=True, timeout=300, check=False)
+
+    assert shown.returncode == 0, shown.stdout
+    assert shown.stdout.count(": yes (") == 7
+    assert ": NO (" not in shown.stdout

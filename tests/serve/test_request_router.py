@@ -1,0 +1,56 @@
+"""The router's choice, on replicas that are no more than a name; no Ray is started."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from paceline_serve.request_router import PeerRouter
+
+
+def _replica(name: str):
+    return SimpleNamespace(replica_id=SimpleNamespace(unique_id=name))
+
+
+_REPLICAS = [_replica(name) for name in "abc"]
+
+
+async def _ranks(**hints) -> list[set[str]]:
+    router = object.__new__(PeerRouter)
+    ranks = await router.choose_replicas(_REPLICAS, SimpleNamespace(kwargs=hints))
+    return [{replica.replica_id.unique_id for replica in rank} for rank in ranks]
+
+
+async def test_without_hints_every_replica_will_do():
+    """All replicas are candidates; Ray Serve takes the least loaded."""
+    assert await _ranks() == [set(), {"a", "b", "c"}]
+
+
+async def test_preferred_replicas_come_first_and_others_after():
+    """A preference yields to load: the others are the next rank."""
+    assert await _ranks(prefer=("b",)) == [{"b"}, {"a", "b", "c"}]
+
+
+async def test_excluded_replicas_are_left_out():
+    """A replica that has just failed is not asked again while there are others."""
+    assert await _ranks(exclude=("a",), prefer=("a", "b")) == [{"b"}, {"b", "c"}]
+
+
+async def test_excluding_everybody_excludes_nobody():
+    """Better a replica that has just failed than no answer."""
+    assert await _ranks(exclude=("a", "b", "c")) == [set(), {"a", "b", "c"}]
+
+
+async def test_ties_go_to_a_random_replica():
+    """Ray Serve takes the first of equally loaded replicas, so their order must differ between requests."""
+    router = object.__new__(PeerRouter)
+    firsts = {(await router.choose_replicas(_REPLICAS))[1][0].replica_id.unique_id for _ in range(100)}
+
+    assert firsts == {"a", "b", "c"}
+
+
+@pytest.mark.parametrize("pending", [None])
+async def test_a_choice_without_a_request_works(pending):
+    """Ray Serve may ask before it knows the request."""
+    ranks = await object.__new__(PeerRouter).choose_replicas(_REPLICAS, pending)
+
+    assert len(ranks[1]) == 3

@@ -1,0 +1,83 @@
+import socket
+
+import pytest
+
+from paceline.config.schema import DeploymentConfig, DrafterConfig, GatewayConfig
+from paceline.errors import ConfigError
+from paceline_serve.ports import check_ports, free_port
+from paceline_serve.serve_flags import ServeFlags, with_flags
+
+_CONFIG = DeploymentConfig(drafters={"ngram": DrafterConfig(method="ngram")})
+
+
+def test_no_flags_change_nothing():
+    """Without flags the configuration stays what the file says."""
+    assert with_flags(_CONFIG, ServeFlags()) == _CONFIG
+
+
+def test_flags_win_over_the_file():
+    """Every flag lands in its field; the served name follows the model."""
+    flags = ServeFlags(model="org/name", drafter="draft_model:org/small", engine="native", http_port=81, grpc_port=82)
+
+    changed = with_flags(_CONFIG, flags)
+
+    assert (changed.model.source, changed.model.served_name) == ("org/name", "name")
+    assert list(changed.drafters) == ["draft-model"]
+    assert (changed.drafters["draft-model"].method, changed.drafters["draft-model"].model) == (
+        "draft_model",
+        "org/small",
+    )
+    assert (changed.gateway.http_port, changed.gateway.grpc_port) == (81, 82)
+
+
+def test_folders_become_absolute(tmp_path, monkeypatch):
+    """Replicas have another working directory, so a relative folder is resolved at once."""
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    changed = with_flags(_CONFIG, ServeFlags(model="model", drafter="draft_model:./model"))
+
+    assert changed.model.source == str(tmp_path / "model")
+    assert changed.drafters["draft-model"].model == str(tmp_path / "model")
+
+
+def test_drafters_can_be_turned_off():
+    """--drafter none leaves no group."""
+    assert with_flags(_CONFIG, ServeFlags(drafter="none")).drafters == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (ServeFlags(drafter="medium"), "draft"),
+        (ServeFlags(drafter="draft_model"), "needs 'model'"),
+        (ServeFlags(drafter="ngram:org/x"), "has no model"),
+        (ServeFlags(engine="steam"), "engine.kind"),
+        (ServeFlags(http_port=90000), "gateway.http_port"),
+        (ServeFlags(http_port=9000), "--grpc-port"),
+    ],
+)
+def test_nonsense_is_refused_in_words(flags, said):
+    """A flag that cannot work is a ConfigError that names what is wrong."""
+    with pytest.raises(ConfigError, match=said):
+        with_flags(_CONFIG, flags)
+
+
+@pytest.mark.parametrize("door", ["http_port", "grpc_port"])
+def test_a_busy_port_is_named_with_the_flag_that_changes_it(door):
+    """Whoever reads the message knows the port and the flag."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        gateway = GatewayConfig(
+            **({"http_port": free_port("127.0.0.1"), "grpc_port": free_port("127.0.0.1")} | {door: port})
+        )
+
+        with pytest.raises(ConfigError, match=f"Port {port}.*--{door.replace('_', '-')}"):
+            check_ports(gateway)
+
+
+def test_free_ports_pass():
+    """Ports that nobody listens on are no reason to stop."""
+    check_ports(GatewayConfig(http_port=free_port("127.0.0.1"), grpc_port=free_port("127.0.0.1")))
