@@ -1,0 +1,179 @@
+"""The pool on real target servers in this process; Ray Serve's handle is a stand-in with the same two methods."""
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import pytest
+
+from paceline.core.load import DrafterGroupStatus, TargetLoad
+from paceline.errors import ContextLengthExceededError, TargetUnavailableError
+from paceline.rpc.holds import HoldRegistry
+from paceline.rpc.target_server import TargetServicer
+from paceline.telemetry.metrics import Metrics
+from paceline_serve.membership import Membership, ReplicaInfo
+from paceline_serve.names import TARGET
+from paceline_serve.peer_metadata import encode_identity, peer_metadata
+from paceline_serve.serve_target_pool import ServeTargetPool
+from peers import IDENTITY, PEER, TOKEN, StubBackend, generation, serving, until
+
+
+class Hold:
+    """A hold that runs on a replica; what a Serve handle's response is."""
+
+    def __init__(self, work) -> None:
+        self.task = asyncio.ensure_future(work)
+
+    def __await__(self):
+        return self.task.__await__()
+
+    def cancel(self) -> None:
+        self.task.cancel()
+
+
+class Handle:
+    """``handle.hold``: gives out replicas in turn, within the wishes."""
+
+    def __init__(self) -> None:
+        self.holds: dict[str, HoldRegistry] = {}
+        self.reserved = 0
+        self.chosen: list[str] = []
+
+    @asynccontextmanager
+    async def choose_replica(self, *, exclude=()):
+        name = next((name for name in self.holds if name not in exclude), next(iter(self.holds)))
+        self.chosen.append(name)
+        self.reserved += 1
+        try:
+            yield SimpleNamespace(replica_id=name)
+        finally:
+            self.reserved -= 1
+
+    def dispatch(self, selection, key) -> Hold:
+        return Hold(self.holds[selection.replica_id].hold(key))
+
+
+@asynccontextmanager
+async def _fleet(**backends: StubBackend):
+    handle, membership = Handle(), Membership()
+    async with contextlib.AsyncExitStack() as stack:
+        members = []
+        for name, backend in backends.items():
+            holds = handle.holds[name] = HoldRegistry(open_within_s=2.0)
+            server = await stack.enter_async_context(serving(TargetServicer(backend, holds)))
+            metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(IDENTITY))
+            members.append(ReplicaInfo(name, metadata))
+        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=10, metrics=Metrics(strict=True))
+        membership.record(TARGET, members)
+        await until(lambda: pool.snapshot().ready)
+        try:
+            yield SimpleNamespace(pool=pool, handle=handle, membership=membership, members=members)
+        finally:
+            await pool.close()
+
+
+async def _ids(stream) -> list[int]:
+    return [token async for batch in stream for chunk in batch for token in chunk.token_ids]
+
+
+async def test_a_place_is_held_for_exactly_as_long_as_the_stream():
+    """While tokens flow one place is reserved and one hold is open; both end with the stream."""
+    backend = StubBackend(pause_s=0.005)
+    async with _fleet(a=backend) as fleet:
+        stream = fleet.pool.stream(generation())
+        await anext(stream)
+        assert (fleet.handle.reserved, fleet.handle.holds["a"].num_held) == (1, 1)
+
+        ids = await _ids(stream)
+
+        assert len(ids) == 7
+        await until(lambda: fleet.handle.reserved == 0)
+        assert fleet.handle.holds["a"].num_held == 0
+
+
+async def test_a_closed_stream_ends_the_attempt_and_its_hold():
+    """A client that leaves frees the engine, the hold and the place."""
+    backend = StubBackend(pause_s=0.005)
+    async with _fleet(a=backend) as fleet:
+        stream = fleet.pool.stream(generation(max_tokens=1000))
+        await anext(stream)
+        await stream.aclose()
+
+        await until(lambda: fleet.handle.reserved == 0 and not backend.running)
+        assert fleet.handle.holds["a"].num_held == 0
+
+
+async def test_a_request_cancelled_before_its_first_token_frees_everything():
+    """Nothing waits for the hold of a stream that never was."""
+    backend = StubBackend()
+    backend.before_first = asyncio.Event()
+    async with _fleet(a=backend) as fleet:
+        request = asyncio.create_task(anext(fleet.pool.stream(generation())))
+        await until(lambda: bool(backend.running))
+        request.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await request
+
+        await until(lambda: fleet.handle.reserved == 0 and not backend.running, timeout_s=1.0)
+
+
+async def test_an_attempt_that_fails_before_its_first_token_goes_to_another_replica():
+    """A broken replica costs the client nothing, and is avoided afterwards."""
+    broken = StubBackend(error=TargetUnavailableError("it is going down"))
+    healthy = StubBackend()
+    async with _fleet(a=broken, b=healthy) as fleet:
+        first = await _ids(fleet.pool.stream(generation("x/1")))
+        second = await _ids(fleet.pool.stream(generation("y/1")))
+
+        assert len(first) == len(second) == 8
+        assert fleet.handle.chosen == ["a", "b", "b"]
+        assert healthy.ended == ["x/2", "y/1"]
+
+
+async def test_a_fleet_of_broken_replicas_is_an_error_in_the_end():
+    """Attempts are few, so that a request that breaks replicas does not walk the fleet."""
+    broken = StubBackend(error=TargetUnavailableError("it is going down"))
+    async with _fleet(a=broken) as fleet:
+        with pytest.raises(TargetUnavailableError):
+            await _ids(fleet.pool.stream(generation()))
+
+        assert len(fleet.handle.chosen) == 3
+        await until(lambda: fleet.handle.reserved == 0)
+
+
+async def test_a_refused_request_is_not_repeated():
+    """What the engine refuses for the client's fault is told at once."""
+    backend = StubBackend(error=ContextLengthExceededError(5, 5, 8))
+    async with _fleet(a=backend) as fleet:
+        with pytest.raises(ContextLengthExceededError):
+            await _ids(fleet.pool.stream(generation()))
+
+        assert fleet.handle.chosen == ["a"]
+
+
+async def test_a_replica_that_leaves_finishes_its_streams():
+    """Draining: the stream on a replica that left membership runs to its end."""
+    backend = StubBackend(pause_s=0.005)
+    async with _fleet(a=backend) as fleet:
+        stream = fleet.pool.stream(generation(max_tokens=20))
+        await anext(stream)
+        fleet.membership.record(TARGET, [])
+        await asyncio.sleep(0.02)
+
+        assert len(await _ids(stream)) == 19
+        assert not fleet.pool.snapshot().ready
+
+
+async def test_the_snapshot_adds_up_what_targets_report():
+    """Queued and running are sums; a drafter group that is live for any target is live."""
+    one, two = StubBackend(), StubBackend()
+    one.load = TargetLoad(2, 1, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=False, detail="no replica"),))
+    two.load = TargetLoad(3, 0, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=True),))
+    async with _fleet(a=one, b=two) as fleet:
+        await until(lambda: fleet.pool.snapshot().running == 5)
+        snapshot = fleet.pool.snapshot()
+
+    assert snapshot.queued == 1
+    assert [(group.name, group.live) for group in snapshot.drafter_groups] == [("ngram", True)]
+    assert fleet.pool.identity == IDENTITY
