@@ -3,7 +3,6 @@
 import os
 import platform
 import shutil
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import psutil
 
 from paceline.config.cache import cache_dir
 from paceline.config.schema import GatewayConfig, PeerConfig
+from paceline.rpc.free_port import port_is_free
 
 _GIB = 2**30
 _MEMORY_WANTED = 4 * _GIB  # what local-cpu.yaml is made for
@@ -150,17 +150,6 @@ def check_ports() -> Check:
         advice = "Many ports of that range are busy; set peer.port_min and peer.port_max to another one."
         return Check("ports", Status.WARN, found, advice)
     return Check("ports", Status.OK, found)
-
-
-def port_is_free(port: int, host: str = "127.0.0.1") -> bool:
-    """Whether a server could listen on the port now."""
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a port in TIME_WAIT can be listened on
-        try:
-            probe.bind((host, port))
-        except OSError:
-            return False
-    return True
 
 
 def check_ray() -> Check:

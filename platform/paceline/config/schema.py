@@ -119,7 +119,9 @@ class GatewayConfig(Section):
     replicas: int = Field(default=1, ge=1, le=256)
     """Gateway replicas."""
     host: str = "127.0.0.1"
-    """Address that the HTTP and gRPC doors bind."""
+    """Address that the HTTP door binds. Ray Serve's gRPC proxy binds every address of the machine in any case."""
+    allow_remote_clients: bool = False
+    """True lets whoever reaches the ports use them; there are no API keys yet. False: loopback callers only."""
     http_port: int = Field(default=8000, ge=1, le=65535)
     """Port of the REST API."""
     grpc_port: int = Field(default=9000, ge=1, le=65535)

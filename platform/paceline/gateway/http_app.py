@@ -19,14 +19,23 @@ from paceline.gateway.openai.completion_request import CompletionRequest
 from paceline.gateway.openai.dialect import ChatDialect, CompletionDialect, Dialect
 from paceline.gateway.openai.fields import CHAT_FIELDS, COMPLETION_FIELDS, FieldRule
 from paceline.gateway.openai.json_body import parse_body
+from paceline.gateway.peer_rule import LoopbackOnly
 from paceline.gateway.request_labels import STATE_KEY, RequestLabels
 from paceline.gateway.service import GatewayService
 
 
-def build_app(service_provider: Callable[[], GatewayService]) -> FastAPI:
-    """The app. ``service_provider`` is called per request, so the app can be built before the service."""
+def build_app(
+    service_provider: Callable[[], GatewayService], *, loopback_only: bool = True, echo_request_id: bool = True
+) -> FastAPI:
+    """The app. ``service_provider`` is called per request, so the app can be built before the service.
+
+    ``loopback_only``: callers on other machines get 401. ``echo_request_id``: responses carry x-request-id;
+    false where the server in front of the app sets that header itself.
+    """
     app = FastAPI(title="Paceline", docs_url=None, redoc_url=None, openapi_url=None)
-    app.add_middleware(RequestLabels)
+    if loopback_only:
+        app.add_middleware(LoopbackOnly)
+    app.add_middleware(RequestLabels, echo=echo_request_id)  # the last one added is the outermost
     app.add_exception_handler(PacelineError, on_paceline_error)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_unexpected_error)

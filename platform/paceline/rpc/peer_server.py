@@ -1,6 +1,5 @@
 """The gRPC server that each replica runs for its peers, beside Ray Serve's own."""
 
-import socket
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -11,6 +10,7 @@ from paceline.config.schema import PeerConfig
 from paceline.errors import ConfigError
 from paceline.rpc.auth import TokenInterceptor
 from paceline.rpc.error_interceptor import ErrorInterceptor
+from paceline.rpc.free_port import port_is_free
 from paceline.rpc.options import KEEPALIVE, Keepalive, server_options
 
 
@@ -69,7 +69,8 @@ class PeerServer:
 
     def _bind(self) -> int:
         for port in range(self._peer.port_min, self._peer.port_max + 1):
-            if not _is_free(self._node_ip, port):
+            # Asked first because gRPC writes a line to stderr for each port that it cannot bind.
+            if not port_is_free(port, self._node_ip):
                 continue
             try:
                 return int(self.server.add_insecure_port(f"{self._host}:{port}"))
@@ -79,15 +80,3 @@ class PeerServer:
             f"No port from {self._peer.port_min} to {self._peer.port_max} is free on {self._node_ip}. "
             "Widen peer.port_min and peer.port_max."
         )
-
-
-def _is_free(node_ip: str, port: int) -> bool:
-    # Asked first because gRPC writes a line to stderr for each port that it cannot bind.
-    family = socket.AF_INET6 if ":" in node_ip else socket.AF_INET
-    with socket.socket(family, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((node_ip, port))
-        except OSError:
-            return False
-    return True

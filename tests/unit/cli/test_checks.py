@@ -4,6 +4,7 @@ import pytest
 
 from paceline.cli import checks
 from paceline.cli.checks import Status
+from paceline.rpc.free_port import port_is_free
 
 _GIB = 2**30
 
@@ -41,7 +42,7 @@ def test_a_busy_port_is_named_with_its_flag(monkeypatch):
         server.bind(("127.0.0.1", 0))
         server.listen()
         port = server.getsockname()[1]
-        assert not checks.port_is_free(port)
+        assert not port_is_free(port)
         monkeypatch.setattr(checks, "GatewayConfig", lambda: type("G", (), {"http_port": port, "grpc_port": 0}))
 
         check = checks.check_ports()
