@@ -7,6 +7,7 @@ import torch
 from paceline import __version__
 from paceline.config.schema import DeploymentConfig
 from paceline.core.model_identity import VocabularyIdentity
+from paceline.modeling.packed_linear import packing_available
 
 NUMERICS = "paged-sdpa-1"  # changes whenever the arithmetic of a pass changes
 
@@ -21,6 +22,8 @@ def system_fingerprint(config: DeploymentConfig, weights_version: str, vocabular
         config.engine.kind,
         config.verifier,
         NUMERICS,
+        f"packed={packing_available()}",
+        torch.backends.cpu.get_cpu_capability(),  # the instruction set decides the order of summation
         torch.__version__,
         __version__,
     )

@@ -15,11 +15,11 @@ from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.drafting.drafter import Drafter
-from paceline.engine.engine import Engine, EngineModel
+from paceline.engine.engine import Deliver, Engine, EngineModel, OnError
 from paceline.engine.engine_thread import EngineThread
 from paceline.engine.scheduler import Scheduler, SchedulerLimits
 from paceline.engine.speculation import DrafterSlot, Speculation, SpeculationSettings
-from paceline.errors import ContextLengthExceededError, PacelineError
+from paceline.errors import ContextLengthExceededError, EngineFailedError, PacelineError
 from paceline.modeling.loader import load_model
 from paceline.modeling.runner import ModelRunner
 from paceline.telemetry.metrics import Metrics
@@ -46,11 +46,12 @@ class NativeParts:
 class NativeBackend:
     """Runs an engine on its own thread and hands its chunks to the asyncio loop of each caller."""
 
-    def __init__(self, assemble: Callable[[Callable[[list[GenerationChunk]], None]], NativeParts]) -> None:
-        """Assemble and start; ``assemble`` is given the function that takes each step's chunks."""
+    def __init__(self, assemble: Callable[[Deliver, OnError], NativeParts]) -> None:
+        """Assemble and start; ``assemble`` is given what takes each step's chunks, and its errors."""
         self._streams: dict[str, _Stream] = {}
-        self._parts = assemble(self._deliver)
-        self._thread = EngineThread(self._parts.engine, on_error=self._fail)
+        self._ended: PacelineError | None = None
+        self._parts = assemble(self._deliver, self._fail)
+        self._thread = EngineThread(self._parts.engine, on_error=self._fail, on_end=self._end)
         self._thread.start()
 
     @classmethod
@@ -67,7 +68,11 @@ class NativeBackend:
         Raises ModelRefusedError if the model cannot be served right here.
         """
         metrics = metrics or Metrics()
-        return cls(lambda deliver: assemble_native(model_folder, config, drafters, metrics, deliver))
+        return cls(
+            lambda deliver, on_error: assemble_native(
+                model_folder, config, drafters, metrics=metrics, deliver=deliver, on_error=on_error
+            )
+        )
 
     @property
     def identity(self) -> ModelIdentity:
@@ -87,9 +92,13 @@ class NativeBackend:
     async def generate(self, request: GenerationRequest) -> AsyncIterator[Sequence[GenerationChunk]]:
         """Stream batches of chunks; see `EngineBackend.generate`."""
         self._check_fits(request)
+        if request.key in self._streams:
+            raise EngineFailedError(f"request {request.key} runs already")
         stream = _Stream(asyncio.get_running_loop(), remaining=request.num_choices)
         self._streams[request.key] = stream
         self._thread.submit(request)
+        if self._ended is not None:
+            stream.put(self._ended)
         try:
             while stream.remaining:
                 event = await stream.events.get()
@@ -152,6 +161,11 @@ class NativeBackend:
         for key in keys:
             self._post(key, error)
 
+    def _end(self, error: PacelineError) -> None:
+        """Engine thread, last words: nothing will be answered any more."""
+        self._ended = error
+        self._fail(list(self._streams), error)
+
     def _post(self, key: str, event: _Event) -> None:
         stream = self._streams.get(key)
         if stream is not None:
@@ -187,8 +201,10 @@ def assemble_native(
     model_folder: Path,
     config: DeploymentConfig,
     drafters: Mapping[str, Drafter],
+    *,
     metrics: Metrics,
-    deliver: Callable[[list[GenerationChunk]], None],
+    deliver: Deliver,
+    on_error: OnError,
 ) -> NativeParts:
     """Load the target and put the engine together from its sections of the configuration."""
     engine_config = config.engine
@@ -207,7 +223,7 @@ def assemble_native(
         system_fingerprint=system_fingerprint(config, loaded.weights_version, tokenizer.vocabulary),
         context_length=context,
         vocabulary=tokenizer.vocabulary,
-        eos_token_ids=loaded.eos_token_ids,
+        eos_token_ids=tokenizer.eos_token_ids,
     )
     speculation = Speculation(
         {name: DrafterSlot(drafter, config.drafters[name].place == "in_process") for name, drafter in drafters.items()},
@@ -221,12 +237,13 @@ def assemble_native(
         SchedulerLimits(engine_config.max_running, engine_config.max_waiting, engine_config.step_tokens),
     )
     engine = Engine(
-        EngineModel(tokenizer, loaded.eos_token_ids, context),
+        EngineModel(tokenizer, tokenizer.eos_token_ids, context),
         runner,
         scheduler,
         speculation,
         verifier,
         metrics=metrics,
         deliver=deliver,
+        on_error=on_error,
     )
     return NativeParts(engine, scheduler, speculation, runner, identity, metrics)

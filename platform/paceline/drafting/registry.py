@@ -48,7 +48,7 @@ def _draft_model(group: str, config: DrafterConfig, *, device: str) -> BuiltDraf
     loaded = load_model(folder, dtype=config.dtype, device=device, num_layers=config.num_layers)
     tokenizer = TextTokenizer.load(folder, vocab_size=loaded.vocab_size)
     runner = ModelRunner(loaded, num_pages=-(-config.kv_cache_tokens // _PAGE_SIZE), page_size=_PAGE_SIZE)
-    drafter = DraftModelDrafter(runner, eos_token_ids=loaded.eos_token_ids, max_law_tokens=config.max_law_tokens)
+    drafter = DraftModelDrafter(runner, eos_token_ids=tokenizer.eos_token_ids, max_law_tokens=config.max_law_tokens)
     facts = DrafterFacts("draft_model", group, tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
     return BuiltDrafter(drafter, facts)
 

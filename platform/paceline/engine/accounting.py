@@ -4,7 +4,7 @@ from collections.abc import Sequence as SequenceOf
 
 from paceline.engine.scheduler import Scheduler
 from paceline.engine.sequence import Sequence
-from paceline.engine.step_plan import Decision, StepPlan
+from paceline.engine.step_plan import StepPlan
 from paceline.kvcache.page_pool import PagePool
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
@@ -19,20 +19,21 @@ def record_pass(metrics: Metrics, plan: StepPlan, num_tokens: int) -> None:
     metrics.count(catalogue.DECODE_TOKENS, num_tokens - prefill)
 
 
-def record_round(metrics: Metrics, group: str | None, decision: Decision, num_committed: int) -> None:
-    """Count one round of one choice; ``num_committed`` tokens of it stand."""
-    drafted, verdict = decision.drafted, decision.verdict
+def record_round(
+    metrics: Metrics, group: str | None, *, drafted: int, tested: int, accepted: int, committed: int
+) -> None:
+    """Count one round of one choice."""
     label = group if group and drafted else catalogue.NO_GROUP
     metrics.count(catalogue.ROUNDS, 1, group=label)
-    metrics.count(catalogue.COMMITTED_TOKENS, num_committed, group=label)
+    metrics.count(catalogue.COMMITTED_TOKENS, committed, group=label)
     if not drafted:
         return
-    metrics.count(catalogue.DRAFTED_TOKENS, len(drafted), group=label)
-    metrics.count(catalogue.TESTED_TOKENS, verdict.tested, group=label)
-    metrics.count(catalogue.ACCEPTED_TOKENS, verdict.accepted, group=label)
-    for position in range(verdict.tested):
+    metrics.count(catalogue.DRAFTED_TOKENS, drafted, group=label)
+    metrics.count(catalogue.TESTED_TOKENS, tested, group=label)
+    metrics.count(catalogue.ACCEPTED_TOKENS, accepted, group=label)
+    for position in range(tested):
         metrics.count(catalogue.TESTED_AT, 1, group=label, position=str(position))
-    for position in range(verdict.accepted):
+    for position in range(accepted):
         metrics.count(catalogue.ACCEPTED_AT, 1, group=label, position=str(position))
 
 

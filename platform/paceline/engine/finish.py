@@ -44,7 +44,8 @@ def _finish_after(sequence: Sequence, token_id: int, pieces: list[str]) -> Finis
         return FinishReason.STOP
     if sequence.tokens_left <= 0:
         pieces.append(sequence.text.flush())
-        return FinishReason.LENGTH
+        # Text that was held back may complete a stop string only now.
+        return FinishReason.STOP if sequence.text.stopped else FinishReason.LENGTH
     return None
 
 

@@ -47,17 +47,17 @@ class GuardedDrafter:
     @property
     def live(self) -> bool:
         """Whether the drafter is live and has not raised lately."""
-        return self._clock() >= self._paused_until and self._inner.live
+        return self._clock() >= self._paused_until and self._guard(lambda: self._inner.live, otherwise=False)
 
     @property
     def detail(self) -> str:
         """Why it is not live."""
-        return self._fault if self._clock() < self._paused_until else self._inner.detail
+        return self._fault if self._clock() < self._paused_until else self._guard(lambda: self._inner.detail, "")
 
     @property
     def num_pending(self) -> int:
         """Requests without a reply."""
-        return len(self._refused) + self._inner.num_pending
+        return len(self._refused) + self._guard(lambda: self._inner.num_pending, 0)
 
     def open(self, openings: Sequence[DraftOpening]) -> None:
         """Open sessions."""
@@ -71,7 +71,8 @@ class GuardedDrafter:
 
     def collect(self, timeout_s: float) -> list[DraftReply]:
         """Replies that are ready, refusals after a fault among them."""
-        replies = self._guard(lambda: self._inner.collect(timeout_s), [])
+        nothing: list[DraftReply] = []
+        replies = self._guard(lambda: self._inner.collect(timeout_s), nothing)
         if replies:
             self._pause_s = 0.0
         replies, self._refused = [*self._refused, *replies], []

@@ -27,7 +27,7 @@ def trace_of(decision: Decision, times: StepTimes, num_tokens: int) -> RoundTrac
     )
 
 
-def last_chunk(sequence: Sequence) -> GenerationChunk:
+def last_chunk(sequence: Sequence, group: str | None) -> GenerationChunk:
     """The chunk that ends an aborted choice: no tokens, only the counts."""
     return GenerationChunk(
         key=sequence.key,
@@ -37,5 +37,5 @@ def last_chunk(sequence: Sequence) -> GenerationChunk:
         text="",
         text_offset=sequence.text.offset,
         finish=sequence.finish,
-        stats=sequence.stats(None),
+        stats=sequence.stats(group),
     )

@@ -14,7 +14,7 @@ def reroot(proposal: DraftProposal, tokens: HashedTokens) -> DraftProposal | Non
     the path above was decided. Works on chains.
     """
     length = len(tokens)
-    if proposal.base_length > length or proposal.base_hash != tokens.hash_at(proposal.base_length):
+    if not 0 <= proposal.base_length <= length or proposal.base_hash != tokens.hash_at(proposal.base_length):
         return None
     committed = tokens.slice(proposal.base_length)
     if proposal.tree.token_ids[: len(committed)] != committed:

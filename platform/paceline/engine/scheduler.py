@@ -56,43 +56,45 @@ class Scheduler:
             admitted.append(head)
         return admitted
 
-    def schedule(self) -> StepPlan:
+    def schedule(self, max_draft_tokens: int) -> StepPlan:
         """Plan one pass: a token of each decoding sequence, prompt chunks, then room for drafts.
+
+        ``max_draft_tokens`` is the limit of this moment for each sequence.
 
         Prompt chunks get what the decodes leave of ``step_tokens`` and at least a quarter of it;
         drafts share what is left after that.
         """
         decoding = [sequence for sequence in self.running if sequence.decoding]
         prefilling = [sequence for sequence in self.running if not sequence.decoding]
-        wanted_drafts = sum(_wanted_drafts(sequence) for sequence in decoding)
+        wanted_drafts = sum(_wanted_drafts(sequence, max_draft_tokens) for sequence in decoding)
         left = self._limits.step_tokens - len(decoding)
         prefill_budget = max(left - wanted_drafts, self._limits.step_tokens // 4, 1) if prefilling else 0
         chunks = _prompt_chunks(prefilling, prefill_budget)
         left -= sum(row.stop - row.start for row in chunks)
-        return StepPlan([*_decode_rows(decoding, max(left, 0)), *chunks])
+        return StepPlan([*_decode_rows(decoding, max_draft_tokens, max(left, 0)), *chunks])
 
     def retire(self, sequence: Sequence) -> None:
         """Forget a sequence, wherever it is, and free its pages."""
-        sequence.free()
         if sequence in self.running:
             self.running.remove(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
+        sequence.free()
 
     def of_request(self, key: str) -> list[Sequence]:
         """All unfinished sequences of a request."""
         return [sequence for sequence in (*self.running, *self.waiting) if sequence.key == key]
 
 
-def _wanted_drafts(sequence: Sequence) -> int:
+def _wanted_drafts(sequence: Sequence, limit: int) -> int:
     """A round commits one token more than it drafts, so drafts never reach past the last allowed token."""
-    return max(0, min(sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
+    return max(0, min(limit, sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
 
 
-def _decode_rows(decoding: list[Sequence], draft_budget: int) -> list[PlannedRow]:
+def _decode_rows(decoding: list[Sequence], limit: int, draft_budget: int) -> list[PlannedRow]:
     rows = []
     for sequence in decoding:
-        drafts = min(_wanted_drafts(sequence), draft_budget)
+        drafts = min(_wanted_drafts(sequence, limit), draft_budget)
         draft_budget -= drafts
         rows.append(PlannedRow(sequence, sequence.num_computed, len(sequence.tokens), drafts))
     return rows

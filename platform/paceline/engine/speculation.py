@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from paceline.core.drafts import DraftProposal, DraftRefusal, DraftReply, DraftRequest, DrawRule, NeedSync
 from paceline.core.load import DrafterGroupStatus
 from paceline.drafting.drafter import Drafter
-from paceline.engine.draft_session import DraftSession
 from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.engine.reroot import reroot, shorten
 from paceline.engine.sequence import Sequence
+from paceline.engine.session_ledger import SessionLedger
 from paceline.engine.step_plan import Drafts, PlannedRow, StepPlan
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
@@ -67,12 +67,17 @@ class Speculation:
         self._rule = rule
         self._vocab_size = vocab_size
         self._metrics = metrics
-        self._sessions: dict[str, DraftSession] = {}  # by session name
-        self._by_sequence: dict[Sequence, DraftSession] = {}
+        self._sessions: dict[str, SessionLedger] = {}  # by session name
+        self._by_sequence: dict[Sequence, SessionLedger] = {}
 
     def apply(self, settings: SpeculationSettings) -> None:
         """Use other settings from the next step on."""
         self._settings = settings
+
+    @property
+    def max_draft_tokens(self) -> int:
+        """Draft tokens per sequence and step that the settings allow at this moment."""
+        return self._settings.max_draft_tokens if self._settings.enabled else 0
 
     def groups(self) -> tuple[DrafterGroupStatus, ...]:
         """State of every drafter group, for the router."""
@@ -96,17 +101,20 @@ class Speculation:
         prime: list[Sequence] = []
         for sequence in sequences:
             group = sequence.request.plan.drafter
-            if group is None or group not in self._slots:
+            if group is None or not sequence.request.plan.max_draft_tokens:
                 continue
-            session = DraftSession(f"{sequence.key}#{sequence.choice}", group, sequence)
+            if group not in self._slots:
+                logger.warning("request %s names drafter group '%s', unknown here: it runs plain", sequence.key, group)
+                continue
+            session = SessionLedger(f"{sequence.key}#{sequence.choice}", group, sequence)
             self._sessions[session.name] = session
             self._by_sequence[sequence] = session
             prime.append(sequence)
-        self._ask(prime, depth_limit=0)
+        self._ask(prime, prime=True)
 
     def request(self, sequences: Iterable[Sequence]) -> None:
         """Send what these sequences committed and ask for their next proposals."""
-        self._ask(sequences, depth_limit=self._settings.max_draft_tokens)
+        self._ask(sequences, prime=False)
 
     def close(self, sequence: Sequence) -> None:
         """End a sequence's session, whatever is outstanding."""
@@ -123,23 +131,24 @@ class Speculation:
         proposals = [self._take(row) for row in plan.rows]
         return Drafts(proposals, time.monotonic() - started)
 
-    def _ask(self, sequences: Iterable[Sequence], depth_limit: int) -> None:
+    def _ask(self, sequences: Iterable[Sequence], *, prime: bool) -> None:
         now = time.monotonic()
         rows: defaultdict[str, list[DraftRequest]] = defaultdict(list)
         for sequence in sequences:
             session = self._by_sequence.get(sequence)
             if session is None or not self._may_speculate(session, now):
                 continue
-            depth = max(0, min(depth_limit, sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
-            if depth == 0 and depth_limit > 0:
+            limit = min(self.max_draft_tokens, sequence.request.plan.max_draft_tokens)
+            depth = 0 if prime else min(limit, sequence.tokens_left - 1)
+            if depth == 0 and not prime:
                 continue  # the answer ends with the next token
             rows[session.group].append(session.ask(depth, self._settings.deadline_ms))
         for group, requests in rows.items():
             self._send(group, requests)
 
-    def _may_speculate(self, session: DraftSession, now: float) -> bool:
+    def _may_speculate(self, session: SessionLedger, now: float) -> bool:
         live = self._slots[session.group].drafter.live
-        active = self._settings.enabled and live and now >= session.paused_until
+        active = self.max_draft_tokens > 0 and live and now >= session.paused_until
         if session.active is not None and session.active != active:
             session.sequence.switches += 1
         session.active = active
@@ -209,7 +218,9 @@ class Speculation:
         if resend:
             self._send(group, resend)
 
-    def _receive(self, session: DraftSession, proposal: DraftProposal) -> None:
+    def _receive(self, session: SessionLedger, proposal: DraftProposal) -> None:
+        if not session.active:
+            return  # speculation was turned off, or the group refused, since it was asked
         fitted = reroot(proposal, session.sequence.tokens)
         if proposal.base_length == session.sent_length:
             session.outstanding = False  # the answer to the newest request
@@ -229,7 +240,7 @@ class Speculation:
         in_range = all(0 <= token_id < self._vocab_size for token_id in tree.token_ids)
         return in_range and tree.is_chain and len(proposal.laws) in (0, len(tree))
 
-    def _resync(self, session: DraftSession, need: NeedSync) -> list[DraftRequest]:
+    def _resync(self, session: SessionLedger, need: NeedSync) -> list[DraftRequest]:
         if not session.outstanding or session.resends >= _MAX_RESENDS:
             return []
         session.resends += 1
@@ -237,7 +248,7 @@ class Speculation:
         session.opened = session.opened and base > 0
         return [session.row_from(base, session.asked_depth, self._settings.deadline_ms)]
 
-    def _pause(self, session: DraftSession, refusal: DraftRefusal) -> None:
+    def _pause(self, session: SessionLedger, refusal: DraftRefusal) -> None:
         session.outstanding = False
         retry_s = refusal.retry_after_ms / 1000 if refusal.retry_after_ms else float("inf")
         session.paused_until = time.monotonic() + retry_s
@@ -248,7 +259,4 @@ class Speculation:
         if session is None or session.proposal is None or row.max_drafts == 0:
             return None
         proposal, session.proposal = session.proposal, None
-        fitted = reroot(proposal, row.sequence.tokens)
-        if fitted is None or not len(fitted.tree):
-            return None
-        return shorten(fitted, row.max_drafts)
+        return shorten(proposal, row.max_drafts) if len(proposal.tree) else None

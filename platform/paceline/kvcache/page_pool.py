@@ -25,6 +25,11 @@ class PagePool:
         return len(self._free)
 
     @property
+    def num_reserved(self) -> int:
+        """Pages that are promised and not allocated."""
+        return self._reserved
+
+    @property
     def num_held(self) -> int:
         """Pages with at least one holder."""
         return sum(1 for count in self._references if count)

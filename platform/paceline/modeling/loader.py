@@ -40,7 +40,6 @@ class LoadedModel:
     dtype: torch.dtype
     device: str
     weights_version: str  # differs when weights, config or number of layers differ
-    eos_token_ids: tuple[int, ...]
 
 
 def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int | None = None) -> LoadedModel:
@@ -148,14 +147,4 @@ def _facts(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: 
         dtype=dtype,
         device=device,
         weights_version=version,
-        eos_token_ids=_eos_token_ids(model),
     )
-
-
-def _eos_token_ids(model: PreTrainedModel) -> tuple[int, ...]:
-    """From the generation config, which chat models correct, else from the model's config."""
-    for source in (model.generation_config, model.config):
-        eos = getattr(source, "eos_token_id", None)
-        if eos is not None:
-            return tuple(eos) if isinstance(eos, (list, tuple)) else (int(eos),)
-    return ()

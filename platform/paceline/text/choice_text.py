@@ -28,6 +28,11 @@ class ChoiceText:
         self._stopped = False
         self.offset = 0  # characters given out so far
 
+    @property
+    def stopped(self) -> bool:
+        """Whether a stop string has matched."""
+        return self._stopped
+
     def push(self, token_id: int) -> TextStep:
         """Take one committed token. After a stop string matched, later tokens add nothing."""
         if self._stopped:

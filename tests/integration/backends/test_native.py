@@ -10,7 +10,7 @@ from paceline.core.generation import FinishReason, GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.ngram import NgramDrafter
-from paceline.errors import ContextLengthExceededError, EngineFailedError, OverloadedError
+from paceline.errors import CacheCorruptionError, ContextLengthExceededError, EngineFailedError, OverloadedError
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
 
@@ -146,6 +146,85 @@ async def test_repeated_failures_make_the_replica_unhealthy(start, monkeypatch):
 
     with pytest.raises(EngineFailedError, match="3 steps in a row"):
         backend.check_health()
+
+
+async def test_an_answer_that_ends_in_a_failing_step_is_not_forgotten(start, monkeypatch):
+    """Its last tokens cannot be delivered any more, so its client gets the error, and does not wait for ever."""
+    backend = start()
+    speculation = backend.parts.speculation
+    request_drafts = speculation.request
+
+    def fail_at_the_end(sequences):
+        sequences = list(sequences)
+        if len(backend.parts.scheduler.running) == 2 and len(sequences) == 1:
+            raise ValueError("planted")
+        request_drafts(sequences)
+
+    monkeypatch.setattr(speculation, "request", fail_at_the_end)
+    jobs = [collect(backend, request("short/1", max_tokens=6)), collect(backend, request("long/1", max_tokens=60))]
+    outcomes = await asyncio.wait_for(asyncio.gather(*jobs, return_exceptions=True), 20)
+
+    assert [type(outcome) for outcome in outcomes] == [EngineFailedError, EngineFailedError]
+    await idle(backend)
+
+
+async def test_a_request_that_cannot_be_queued_hears_of_it(start, monkeypatch):
+    """Whatever building a sequence raises reaches its sender; the thread goes on."""
+    backend = start()
+    monkeypatch.setattr(backend.parts.engine, "_sequence", lambda *_: 1 / 0)
+    with pytest.raises(EngineFailedError, match="ZeroDivisionError"):
+        await asyncio.wait_for(collect(backend, request("hit/1")), 20)
+    monkeypatch.undo()
+
+    assert len(ids_of(await collect(backend, request("next/1")))) == 24
+
+
+async def test_a_message_that_raises_does_not_end_the_thread(start):
+    """A faulty action between steps is logged and the next request works."""
+    backend = start()
+    backend._thread.call(lambda: 1 / 0)
+
+    assert len(ids_of(await collect(backend, request("next/1")))) == 24
+
+
+async def test_corruption_in_a_step_ends_requests_and_makes_the_replica_unhealthy(start, monkeypatch):
+    """Clean-up that fails as well hangs nobody, and the damage is remembered."""
+    backend = start()
+
+    def broken(pages):
+        raise CacheCorruptionError("planted")
+
+    monkeypatch.setattr(backend.parts.runner.pool, "release", broken)
+    with pytest.raises(CacheCorruptionError, match="planted"):
+        await asyncio.wait_for(collect(backend, request("hit/1")), 20)
+    monkeypatch.undo()
+
+    with pytest.raises(CacheCorruptionError, match="planted"):
+        backend.check_health()
+
+
+async def test_streams_end_when_the_backend_closes(start):
+    """Running streams and later ones get an error, never silence."""
+    backend = start()
+    running = asyncio.create_task(collect(backend, request("running/1", max_tokens=400)))
+    await asyncio.sleep(0.1)
+    await backend.close()
+
+    with pytest.raises(EngineFailedError, match="shutting down"):
+        await asyncio.wait_for(running, 20)
+    with pytest.raises(EngineFailedError, match="shutting down"):
+        await asyncio.wait_for(collect(backend, request("late/1")), 20)
+
+
+async def test_a_key_cannot_run_twice_at_once(start):
+    """The second stream is refused and the first goes on."""
+    backend = start()
+    stream = backend.generate(request("r/1", max_tokens=50))
+    first = await anext(stream)
+    with pytest.raises(EngineFailedError, match="runs already"):
+        await collect(backend, request("r/1"))
+
+    assert len(ids_of([*first, *[c async for batch in stream for c in batch]])) == 50
 
 
 async def test_tunables_reach_running_answers(start):

@@ -40,3 +40,11 @@ def test_whatever_changes_the_tokens_changes_the_fingerprint(change):
 def test_what_leaves_the_tokens_alone_leaves_the_fingerprint_alone(config):
     """Drafters, budgets, sizes and ports do not change what a seed replays."""
     assert _fingerprint(config) == _fingerprint()
+
+
+def test_numerics_are_part_of_the_fingerprint(monkeypatch):
+    """Packed or unpacked linears and another instruction set sum in another order."""
+    before = _fingerprint()
+    monkeypatch.setattr("paceline.backends.fingerprint.packing_available", lambda: "other")
+
+    assert _fingerprint() != before

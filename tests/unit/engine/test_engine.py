@@ -3,10 +3,12 @@
 from itertools import pairwise
 
 import pytest
+import torch
 
 from engine_harness import Harness
 from paceline.core.generation import FinishReason
-from paceline.errors import OverloadedError
+from paceline.engine.speculation import SpeculationSettings
+from paceline.errors import CacheCorruptionError, OverloadedError
 from script_drafters import ScriptDrafter, anti_oracle, oracle, right_then_wrong
 from toy_target import ToyRunner, hashed_law
 
@@ -297,3 +299,108 @@ def test_explain_shows_no_token_that_was_never_committed():
 
     assert tuple(shown) == harness.ids("spec/1")
     assert rounds[-1].target_token is None
+
+
+def test_drafts_behind_the_end_of_an_answer_count_for_nothing():
+    """Right drafts that the end of sequence cuts off are neither tested nor rejected."""
+    free = plain(temperature=0.0, max_tokens=16).ids("plain/1")
+    harness = with_drafter(
+        oracle(free, len(PROMPT)), max_draft_tokens=6, eos=(free[3],), temperature=0.0, max_tokens=16
+    )
+    stats = harness.last("spec/1").stats
+
+    assert stats.alpha == 1.0
+    assert stats.drafted > stats.tested
+    for name in ("TESTED_TOKENS", "ACCEPTED_TOKENS"):
+        assert harness.counted(name, group="script") == stats.tested
+
+
+@pytest.mark.parametrize("max_tokens", [2, 3, 4, 5, 6, 20])
+@pytest.mark.parametrize("verifier", ["coupled", "rejection", "block"])
+def test_the_earliest_of_stop_id_stop_string_and_limit_ends_an_answer(verifier, max_tokens):
+    """One accepted run may hold all three; the result is that of one token at a time."""
+    free = plain(temperature=0.0, max_tokens=20).ids("plain/1")
+    text = "".join(chr(ord("a") + token_id) for token_id in free)
+    for options in ({"stop_token_ids": (free[4],)}, {"stop": (text[3:6],)}, {"stop": (text[3:6], text[2:4])}):
+        expected = plain(temperature=0.0, max_tokens=max_tokens, **options)
+        harness = Harness(
+            ToyRunner(LAW, VOCAB), {"script": ScriptDrafter(oracle(free, len(PROMPT)))}, verifier=verifier
+        )
+        harness.submit("spec/1", PROMPT, drafter="script", temperature=0.0, max_tokens=max_tokens, **options)
+        harness.run()
+
+        assert harness.ids("spec/1") == expected.ids("plain/1")
+        assert harness.text("spec/1") == expected.text("plain/1")
+        assert harness.last("spec/1").finish is expected.last("plain/1").finish
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "block"])
+def test_logprobs_follow_the_tokens_under_every_verifier(verifier):
+    """Each committed token carries its own unwarped logprob, whichever rule chose it."""
+    drafter = ScriptDrafter(lambda context, depth: context[:depth])
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter}, verifier=verifier)
+    harness.submit("spec/1", PROMPT, drafter="script", temperature=1.0, logprobs=2)
+    harness.run()
+    ids = harness.ids("spec/1")
+    entries = [entry for chunk in harness.of("spec/1") for entry in chunk.logprobs]
+
+    assert [entry.token_id for entry in entries] == list(ids)
+    for place, entry in enumerate(entries):
+        exact = torch.log_softmax(LAW(PROMPT + ids[:place]).double(), dim=0)
+        assert entry.logprob == pytest.approx(float(exact[entry.token_id]), abs=1e-5)
+
+
+def test_an_empty_proposal_runs_no_verifier():
+    """A speculative request whose drafter finds nothing is drawn plainly in that step."""
+    harness = with_drafter(lambda context, depth: ())
+
+    assert harness.counted("VERIFY_CALLS") == 0
+    assert harness.last("spec/1").stats.tau == 1.0
+
+
+def test_one_row_without_a_distribution_ends_its_request_alone():
+    """Everything is banned for one request; the others of its batch go on, and nothing is held."""
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": ScriptDrafter(lambda context, depth: context[:depth])})
+    harness.submit("bad/1", PROMPT, bad_words=tuple((n,) for n in range(VOCAB)))
+    harness.submit("good/1", PROMPT, drafter="script", num_choices=2)
+    harness.run()
+
+    assert set(harness.errors) == {"bad/1"}
+    assert harness.ids("good/1") == plain().ids("plain/1")
+    assert harness.last("good/1", 1).finish is FinishReason.LENGTH
+
+
+def test_an_aborted_choice_still_says_who_drafted():
+    """The counts of an abort are those of the answer so far."""
+    drafter = ScriptDrafter(lambda context, depth: context[:depth])
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter})
+    harness.submit("gone/1", PROMPT, drafter="script")
+    for _ in range(4):
+        harness.engine.step()
+    harness.engine.abort("gone/1")
+
+    assert harness.last("gone/1").stats.drafter == "script"
+    assert harness.last("gone/1").stats.drafted > 0
+
+
+def test_the_idle_check_sees_pages_that_are_promised_to_nobody():
+    """A reservation without an owner is lost capacity."""
+    harness = plain()
+    harness.runner.pool.reserve(1)
+
+    with pytest.raises(CacheCorruptionError, match="1 are reserved"):
+        harness.engine.check_integrity()
+
+
+def test_prompts_get_the_room_that_turned_off_drafts_leave():
+    """With speculation off, decodes take one token each and a prompt takes the rest of the pass."""
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": ScriptDrafter(lambda *_: ())}, step_tokens=64)
+    harness.speculation.apply(SpeculationSettings(False, 8, 1.0, 1000))
+    for number in range(8):
+        harness.submit(f"r{number}/1", PROMPT, drafter="script", max_draft_tokens=8, max_tokens=40)
+    harness.engine.step()
+    harness.submit("long/1", tuple(n % VOCAB for n in range(100)))
+    harness.engine.step()
+
+    assert (56, 0) in harness.runner.passes[-1]
+    harness.run()

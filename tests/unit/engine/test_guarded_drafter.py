@@ -46,6 +46,21 @@ def test_an_exception_anywhere_costs_drafts_only(method, after):
         assert harness.counted("DRAFTER_FAILURES", group="script") >= 1
 
 
+def test_properties_that_raise_are_guarded_too():
+    """A drafter that cannot even say whether it lives is not live."""
+
+    class Broken(ScriptDrafter):
+        @property
+        def num_pending(self):
+            raise ValueError("planted")
+
+    harness = Harness(ToyRunner(LAW, 12), {"script": Broken(lambda *_: ())})
+    harness.submit("r/1", (1, 2, 3), drafter="script", **OPTIONS)
+    harness.run()
+
+    assert len(harness.ids("r/1")) == 24
+
+
 def test_a_local_drafter_that_never_gets_done_cannot_hold_up_the_engine():
     """Work that is always pending and never done ends in plain decoding."""
 

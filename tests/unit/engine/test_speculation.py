@@ -109,10 +109,19 @@ def test_need_sync_brings_a_drafter_back():
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash, DraftTree.chain((-1,))),
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash ^ 1, p.tree),
         lambda p: DraftProposal(p.session, p.base_length + 5, p.base_hash, p.tree),
+        lambda p: DraftProposal(p.session, -(10**6), p.base_hash, p.tree),
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash, DraftTree((1, 2, 3), (-1, -1, 0))),
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash, p.tree, (SparseLaw((1,), (1.0,)),) * 9),
     ],
-    ids=["id beyond the vocabulary", "negative id", "wrong hash", "future prefix", "a tree", "too many laws"],
+    ids=[
+        "id beyond the vocabulary",
+        "negative id",
+        "wrong hash",
+        "future prefix",
+        "negative prefix",
+        "a tree",
+        "too many laws",
+    ],
 )
 def test_lying_proposals_are_dropped_and_counted(spoil):
     """Drafts are untrusted input: a bad one is dropped before the target pass."""
@@ -165,6 +174,51 @@ def test_the_kill_switch_reaches_running_answers():
     assert harness.ids("spec/1") == ids
     assert drafter.calls == calls
     assert harness.last("spec/1").stats.switches == 1
+
+
+def test_a_reply_that_comes_after_the_kill_switch_is_not_used():
+    """What was asked for before it was turned off is dropped."""
+    ids = reference()
+    held = []
+
+    def hold(drafter, replies):
+        held.extend(replies)
+        return []
+
+    drafter = FaultyDrafter(oracle(ids, len(PROMPT)), hold)
+    harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter}, local=False)
+    harness.submit("spec/1", PROMPT, drafter="script", **OPTIONS)
+    for _ in range(3):
+        harness.engine.step()
+    settings = harness.speculation._settings
+    harness.speculation.apply(type(settings)(False, settings.max_draft_tokens, 1.0, 1000))
+    harness.engine.step()
+    drafter._fault = lambda drafter, replies: held
+    harness.run()
+
+    assert harness.ids("spec/1") == ids
+    assert harness.last("spec/1").stats.drafted == 0
+
+
+def test_a_draft_budget_of_zero_is_off():
+    """Neither a tunable nor a plan of 0 makes any call to a drafter."""
+    for tunable, planned in ((0, 4), (8, 0)):
+        drafter = ScriptDrafter(lambda *_: (1,))
+        harness = Harness(ToyRunner(LAW, VOCAB), {"script": drafter}, max_draft_tokens=tunable)
+        harness.submit("spec/1", PROMPT, drafter="script", max_draft_tokens=planned, **OPTIONS)
+        harness.run()
+
+        assert drafter.calls == 0
+        assert harness.ids("spec/1") == reference()
+
+
+def test_a_plan_for_an_unknown_group_runs_plain():
+    """A target that lacks the group decodes all the same."""
+    harness = Harness(ToyRunner(LAW, VOCAB))
+    harness.submit("spec/1", PROMPT, drafter="elsewhere", **OPTIONS)
+    harness.run()
+
+    assert harness.ids("spec/1") == reference()
 
 
 def test_sessions_are_primed_at_admission():

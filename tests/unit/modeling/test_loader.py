@@ -25,7 +25,6 @@ def test_facts_are_those_of_the_model(folder):
     assert (loaded.vocab_size, loaded.hidden_size, loaded.num_layers) == (128, 64, 2)
     assert (loaded.num_kv_heads, loaded.head_dim, loaded.context_length) == (2, 16, 512)
     assert loaded.dtype == torch.float32
-    assert loaded.eos_token_ids == (2,)
 
 
 def test_the_model_is_for_inference_only(folder):
@@ -67,14 +66,6 @@ def test_a_missing_gpu_is_told_before_anything_is_loaded(folder, monkeypatch):
 
     with pytest.raises(ModelRefusedError, match="set device to cpu"):
         load_model(folder, dtype="float32", device="cuda")
-
-
-def test_several_end_tokens_come_from_the_generation_config(tmp_path):
-    """Chat models list more end tokens there than in the model's config."""
-    folder = save_tiny_model(tmp_path)
-    edit(folder, "generation_config.json", eos_token_id=[2, 5])
-
-    assert load_model(folder, dtype="float32").eos_token_ids == (2, 5)
 
 
 def test_a_folder_without_config_is_unavailable(tmp_path):

@@ -7,7 +7,7 @@ from paceline.engine.sequence import Sequence
 
 
 @dataclass(slots=True, eq=False)
-class DraftSession:
+class SessionLedger:
     """Book-keeping of one session; the tokens themselves stay with the sequence."""
 
     name: str
