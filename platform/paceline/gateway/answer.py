@@ -5,7 +5,6 @@ from typing import Self
 
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.model_identity import ModelIdentity
-from paceline.errors import PacelineError
 from paceline.gateway.answer_summary import AnswerSummary, summarise
 from paceline.gateway.chunk_stream import ChunkStream
 from paceline.gateway.request_metrics import RequestMetrics
@@ -51,7 +50,7 @@ class Answer:
             yield batch
             try:
                 batch = await self._stream.next_batch()
-            except PacelineError as error:
+            except Exception as error:  # counted, whatever it is
                 self._watch.failed(error)
                 raise
 

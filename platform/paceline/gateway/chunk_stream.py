@@ -5,10 +5,12 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 
 from paceline.core.generation import ChoiceStats, FinishReason, GenerationChunk
-from paceline.errors import DeadlineExceededError, PacelineError, TargetUnavailableError
+from paceline.errors import PacelineError, TargetUnavailableError
+from paceline.gateway.deadline import within
 
 logger = logging.getLogger(__name__)
 
+_ABORTED = "it aborted the answer"
 _END_WAIT_S = 5.0  # for the pool to see the end of a stream whose last token has arrived
 
 
@@ -31,7 +33,8 @@ class ChunkStream:
         self._stream = stream
         self._num_choices = num_choices
         self._deadline_s = deadline_s
-        self._deadline_at_s = started_s + deadline_s
+        self._started_s = started_s
+        self._aborted = False
         self._finishes: dict[int, FinishReason] = {}  # by choice
         self.stats: dict[int, ChoiceStats] = {}  # by choice, once it has finished
 
@@ -39,18 +42,21 @@ class ChunkStream:
         """The next chunks that got ready together; None at the end."""
         if self.finished:
             return None
+        if self._aborted:
+            raise TargetUnavailableError(_ABORTED)
         try:
-            async with asyncio.timeout_at(self._deadline_at_s) as limit:
+            async with within(self._deadline_s, self._started_s):
                 batch = await anext(self._stream)
-        except TimeoutError:
-            if limit.expired():
-                raise DeadlineExceededError(self._deadline_s) from None
-            raise
         except StopAsyncIteration:
             raise TargetUnavailableError("its stream ended in the middle of the answer") from None
-        for chunk in batch:
+        # What other choices brought along with an abort is theirs; the error comes after it.
+        good = [chunk for chunk in batch if chunk.finish is not FinishReason.ABORT]
+        self._aborted = len(good) < len(batch)
+        for chunk in good:
             self._note(chunk)
-        return batch
+        if self._aborted and not good:
+            raise TargetUnavailableError(_ABORTED)
+        return good
 
     @property
     def finished(self) -> bool:
@@ -76,8 +82,6 @@ class ChunkStream:
             await self._stream.aclose()
 
     def _note(self, chunk: GenerationChunk) -> None:
-        if chunk.finish is FinishReason.ABORT:
-            raise TargetUnavailableError("it aborted the answer")
         if chunk.finish is not None:
             self._finishes[chunk.choice] = chunk.finish
         if chunk.stats is not None:

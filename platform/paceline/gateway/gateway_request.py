@@ -45,6 +45,7 @@ class GatewayRequest:
     speculation: SpeculationPreference = _NO_WISH
     explain: bool = False
     deadline_s: float | None = None  # the client's own limit; None: only the gateway's
+    upload_s: float = 0.0  # time that its body took to arrive; the deadline counts from before it
     label: str = ""  # the client's id for the request, cleaned
     door: str = "http"  # "http" or "grpc", for metrics
     traceparent: str = ""

@@ -1,17 +1,22 @@
 """The gRPC door's logic: messages in, messages out. The server around it lives where the port is bound."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 
 from paceline.core.generation import GenerationChunk
 from paceline.core.plans import SpeculationMode, SpeculationPreference
-from paceline.errors import InvalidRequestError, PacelineError
+from paceline.errors import InvalidRequestError, PacelineError, PayloadTooLargeError
+from paceline.gateway.answer import Answer
 from paceline.gateway.answer_summary import AnswerSummary
 from paceline.gateway.gateway_request import GatewayRequest, Prompt, clean_label
 from paceline.gateway.service import GatewayService
 from paceline.rpc.codec_sampling import decode_sampling
-from paceline.text.chat import ROLES, ChatMessage
+from paceline.text.chat import ROLES, ChatMessage, canonical_role
 from paceline.v1 import generation_pb2
 
+logger = logging.getLogger(__name__)
+
+_INTERNAL = "The gateway failed; its log has the details, under the request's id."
 _MODES = {
     generation_pb2.SPECULATION_MODE_UNSPECIFIED: SpeculationMode.AUTO,
     generation_pb2.SPECULATION_MODE_AUTO: SpeculationMode.AUTO,
@@ -26,22 +31,43 @@ async def generate(
     """Answer one call of GenerationService/Generate.
 
     Raises a PacelineError before the first message, for the caller to turn into a status; afterwards the
-    stream ends with a message that has `error` set. Closing the iterator ends the generation.
+    stream ends with a message that has `error` set. What nobody planned is logged and says nothing about the
+    inside. Closing the iterator ends the generation.
     """
-    try:
-        gateway_request = decode_request(request, traceparent=traceparent)
-    except PacelineError as error:
-        service.refused(error, "grpc")
-        raise
+    gateway_request = _accept(request, service, traceparent)
     name = gateway_request.label or gateway_request.request_id
-    async with await service.open(gateway_request) as answer:
+    async with await _open(service, gateway_request) as answer:
         try:
             async for batch in answer:
                 yield generation_pb2.GenerateResponse(request_id=name, chunks=encode_chunks(batch))
+            last = generation_pb2.GenerateResponse(request_id=name, summary=encode_summary(answer.summary()))
         except PacelineError as error:
-            yield generation_pb2.GenerateResponse(request_id=name, error=encode_error(error))
-            return
-        yield generation_pb2.GenerateResponse(request_id=name, summary=encode_summary(answer.summary()))
+            logger.warning("request %s broke off: %s", answer.request_id, error)
+            last = generation_pb2.GenerateResponse(request_id=name, error=encode_error(error))
+        except Exception:  # the client must get an end that it can read, whatever is wrong here
+            logger.exception("request %s broke off", answer.request_id)
+            last = generation_pb2.GenerateResponse(request_id=name, error=encode_error(PacelineError(_INTERNAL)))
+        yield last
+
+
+def _accept(request: generation_pb2.GenerateRequest, service: GatewayService, traceparent: str) -> GatewayRequest:
+    try:
+        if (size_bytes := request.ByteSize()) > service.max_body_bytes:
+            raise PayloadTooLargeError(size_bytes, service.max_body_bytes)
+        return decode_request(request, traceparent=traceparent)
+    except PacelineError as error:
+        service.refused(error, "grpc")
+        raise
+
+
+async def _open(service: GatewayService, request: GatewayRequest) -> Answer:
+    try:
+        return await service.open(request)
+    except PacelineError:
+        raise
+    except Exception as error:  # the door answers every request, whatever is wrong behind it
+        logger.exception("request %s failed", request.request_id)
+        raise PacelineError(_INTERNAL) from error
 
 
 def decode_request(request: generation_pb2.GenerateRequest, *, traceparent: str = "") -> GatewayRequest:
@@ -79,13 +105,22 @@ def _prompt(request: generation_pb2.GenerateRequest) -> Prompt:
             messages = request.conversation.messages
             if not messages:
                 raise InvalidRequestError("'conversation' must have at least one message.", "conversation")
-            for index, message in enumerate(messages):
-                if message.role not in ROLES:
-                    field = f"conversation.messages[{index}].role"
-                    raise InvalidRequestError(f"'{field}' must be one of {', '.join(ROLES)}.", field)
-            return tuple(ChatMessage(message.role, message.content) for message in messages)
+            return tuple(_message(message, index) for index, message in enumerate(messages))
         case _:
             raise InvalidRequestError("'prompt', 'conversation' or 'prompt_tokens' must be set.", "input")
+
+
+def _message(message: generation_pb2.Message, index: int) -> ChatMessage:
+    role = canonical_role(message.role)
+    if role not in ROLES:
+        field = f"conversation.messages[{index}].role"
+        raise InvalidRequestError(f"'{field}' must be one of developer, {', '.join(ROLES)}.", field)
+    return ChatMessage(
+        role,
+        message.content,
+        message.name if message.HasField("name") else None,
+        message.tool_call_id if message.HasField("tool_call_id") else None,
+    )
 
 
 def encode_chunks(batch: Sequence[GenerationChunk]) -> list[generation_pb2.GeneratedChunk]:

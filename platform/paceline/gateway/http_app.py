@@ -2,17 +2,24 @@
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from paceline.errors import PacelineError
 from paceline.gateway.body_reader import read_body
 from paceline.gateway.generation_response import Framing, GenerationResponse
-from paceline.gateway.http_errors import error_body, on_http_error, on_paceline_error, on_unexpected_error
+from paceline.gateway.http_errors import (
+    error_body,
+    on_disconnect,
+    on_http_error,
+    on_paceline_error,
+    on_unexpected_error,
+)
 from paceline.gateway.model_list import model_entry, model_list
 from paceline.gateway.openai.chat_request import ChatCompletionRequest
 from paceline.gateway.openai.completion_request import CompletionRequest
@@ -38,6 +45,7 @@ def build_app(
     app.add_middleware(RequestLabels, echo=echo_request_id)  # the last one added is the outermost
     app.add_exception_handler(PacelineError, on_paceline_error)
     app.add_exception_handler(HTTPException, on_http_error)
+    app.add_exception_handler(ClientDisconnect, on_disconnect)
     app.add_exception_handler(Exception, on_unexpected_error)
     _add_generation_routes(app, service_provider)
     _add_model_routes(app, service_provider)
@@ -62,14 +70,17 @@ async def _generation(
     table: Mapping[str, FieldRule],
     dialect: Dialect,
 ) -> Response:
+    started_s = time.monotonic()
     try:
-        fields = parse_body(await read_body(request, service.max_body_bytes), model, table)
+        body = await read_body(request, limit_bytes=service.max_body_bytes, timeout_s=service.request_timeout_s)
+        fields = parse_body(body, model, table)
         framing = Framing(fields.stream, fields.include_usage())
         label, traceparent = getattr(request.state, STATE_KEY), request.headers.get("traceparent", "")
         gateway_request = fields.to_gateway_request(label=label, traceparent=traceparent)
     except PacelineError as error:
         service.refused(error, "http")
         raise
+    gateway_request = replace(gateway_request, upload_s=time.monotonic() - started_s)
     return GenerationResponse(service, gateway_request, dialect=dialect, framing=framing)
 
 

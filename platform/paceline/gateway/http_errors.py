@@ -1,10 +1,11 @@
 """Errors in OpenAI's shape."""
 
+import logging
 import math
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 
 from paceline.errors import (
     ContextLengthExceededError,
@@ -14,6 +15,9 @@ from paceline.errors import (
     UnauthenticatedError,
 )
 
+logger = logging.getLogger(__name__)
+
+_CLIENT_CLOSED_REQUEST = 499  # for access logs, as nginx has it
 _INTERNAL = "The gateway failed. Its log has the details, under the request id of the x-request-id header."
 
 
@@ -66,6 +70,12 @@ async def on_http_error(request: Request, error: Exception) -> JSONResponse:
 async def on_unexpected_error(_request: Request, _error: Exception) -> JSONResponse:
     """Exception handler of the app for everything else; the server logs the trace."""
     return JSONResponse(internal_error_body(), status_code=500)
+
+
+async def on_disconnect(request: Request, _error: Exception) -> Response:
+    """Exception handler of the app for a client that went away before its request was there; nobody reads this."""
+    logger.info("%s: the client has gone before its request was complete", request.url.path[:200])
+    return Response(status_code=_CLIENT_CLOSED_REQUEST)
 
 
 def _kind(error: PacelineError) -> str:

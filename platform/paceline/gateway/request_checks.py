@@ -20,6 +20,7 @@ MAX_DRAFT_TOKENS = 64
 GREEDY_BELOW = 1e-4
 """A temperature below this is taken as 0: logits over it would leave float32's range long before it matters."""
 _INT32_MAX = 2**31 - 1
+_LARGEST_SHOWN = 10**15
 
 
 class Range(NamedTuple):
@@ -77,7 +78,12 @@ def check_request(request: GatewayRequest, vocab_size: int) -> None:
 
 def _check_range(field: str, value: float, allowed: Range) -> None:
     if not allowed.holds(value):
-        raise InvalidRequestError(f"'{field}' must be {allowed}, got {value:.10g}.", field)
+        raise InvalidRequestError(f"'{field}' must be {allowed}, got {_shown(value)}.", field)
+
+
+def _shown(value: float) -> str:
+    # JSON's integers have no bound, and a float's format has one.
+    return "an integer far outside" if isinstance(value, int) and abs(value) > _LARGEST_SHOWN else f"{value:.10g}"
 
 
 def _check_size(field: str, size: int, limit: int) -> None:

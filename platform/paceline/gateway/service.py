@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -17,6 +16,7 @@ from paceline.core.sampling_params import SamplingParams
 from paceline.errors import DrafterGroupNotFoundError, PacelineError, TargetUnavailableError
 from paceline.gateway.answer import Answer
 from paceline.gateway.chunk_stream import ChunkStream
+from paceline.gateway.deadline import within
 from paceline.gateway.gateway_request import GatewayRequest, new_request_id
 from paceline.gateway.request_metrics import RequestMetrics
 from paceline.gateway.target_pool import PoolSnapshot, TargetPool
@@ -77,6 +77,11 @@ class GatewayService:
         return self._gateway.max_body_bytes
 
     @property
+    def request_timeout_s(self) -> float:
+        """Longest time of one request, from receipt to last token."""
+        return self._gateway.request_timeout_s
+
+    @property
     def verifier(self) -> str:
         """The deployment's verifier."""
         return self._verifier
@@ -111,15 +116,17 @@ class GatewayService:
         call, or leaving the answer, ends the generation.
         """
         watch = RequestMetrics(self._metrics, request)
-        started_s = asyncio.get_running_loop().time()
+        started_s = asyncio.get_running_loop().time() - request.upload_s
+        deadline_s = self._deadline_s(request)
         try:
             identity = self.identity()
-            generation = await self._prepare(request, identity)
+            async with within(deadline_s, started_s):
+                generation = await self._prepare(request, identity)
             watch.routed(generation.plan, len(generation.prompt_token_ids))
             stream = ChunkStream(
                 self._pool.stream(generation),
                 num_choices=request.num_choices,
-                deadline_s=min(self._gateway.request_timeout_s, request.deadline_s or math.inf),
+                deadline_s=deadline_s,
                 started_s=started_s,
             )
             first_batch = await _first_batch(stream)
@@ -183,6 +190,11 @@ class GatewayService:
             generation.plan.reason,
         )
         return generation
+
+    def _deadline_s(self, request: GatewayRequest) -> float:
+        own = request.deadline_s
+        # A wish that is no time span is refused by the checks, which must not be out of time for that.
+        return min(self.request_timeout_s, own) if own is not None and own > 0 else self.request_timeout_s
 
     def _route(self, wish: SpeculationPreference) -> Plan:
         snapshot = self._pool.snapshot()

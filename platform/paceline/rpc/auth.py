@@ -1,6 +1,6 @@
 """Bearer tokens between replicas: each replica makes one at start and publishes it to its peers.
 
-Every call is checked, health and reflection included, also where the connection is mutual TLS.
+Every call is checked, health included, also where the connection is mutual TLS.
 """
 
 import hmac

@@ -5,6 +5,11 @@ from dataclasses import dataclass
 ROLES = ("system", "user", "assistant", "tool")
 
 
+def canonical_role(role: str) -> str:
+    """The role as chat templates know it: "developer" is the newer name of "system"."""
+    return "system" if role == "developer" else role
+
+
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message. Content is text; other kinds of content are refused at the edge."""

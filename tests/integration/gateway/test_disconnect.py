@@ -82,3 +82,56 @@ async def test_an_answer_that_ends_is_not_aborted():
 
     assert pool.aborted == []
     assert connection.sent[-1] == {"type": "http.response.body", "body": b"", "more_body": False}
+
+
+class _Upload(_Connection):
+    """A request whose body does not arrive whole."""
+
+    async def receive(self):
+        if not self.read:
+            self.read = True
+            return {"type": "http.request", "body": self.body[:3], "more_body": True}
+        await self.gone.wait()
+        return {"type": "http.disconnect"}
+
+
+async def test_hanging_up_during_the_upload_is_no_failure(caplog):
+    """No trace, no error for the log, nothing asked of a target."""
+    pool = stub_pool.StubPool()
+    connection = _Upload(stub_pool.make_app(pool), "/v1/completions", {"prompt": "x"})
+    running = connection.start()
+
+    connection.gone.set()
+    await asyncio.wait_for(running, 1)
+
+    assert not pool.requests
+    assert not [record for record in caplog.records if record.levelname in {"WARNING", "ERROR"}]
+    assert connection.sent[0]["status"] == 499
+
+
+async def test_an_upload_that_stalls_ends_at_the_requests_time_limit():
+    """The limit counts from the first byte, so a slow sender cannot hold a place for ever."""
+    connection = _Upload(stub_pool.make_app(stub_pool.StubPool(), request_timeout_s=0.05), "/v1/completions", {})
+
+    await asyncio.wait_for(connection.start(), 1)
+
+    assert connection.sent[0]["status"] == 504
+    assert b"deadline_exceeded" in connection.sent[1]["body"]
+
+
+async def test_the_upload_counts_against_the_answers_time():
+    """What is left for the answer is the limit less the time that the body took."""
+    pool = stub_pool.StubPool(delay_s=0.2)
+    connection = _Connection(stub_pool.make_app(pool, request_timeout_s=0.3), "/v1/completions", {"prompt": "x"})
+    receive = connection.receive
+
+    async def slowly():
+        if not connection.read:
+            await asyncio.sleep(0.2)
+        return await receive()
+
+    connection.receive = slowly
+    await asyncio.wait_for(connection.start(), 1)
+
+    assert connection.sent[0]["status"] == 504
+    assert len(pool.aborted) == 1

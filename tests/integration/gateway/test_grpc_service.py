@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 import stub_pool
-from paceline.errors import EngineFailedError, InvalidRequestError, OverloadedError
+import tiny_tokenizers
+from paceline.errors import EngineFailedError, InvalidRequestError, OverloadedError, PacelineError, PayloadTooLargeError
 from paceline.gateway.grpc_service import generate
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline.text.tokenizer import TextTokenizer
 from paceline.v1 import generation_pb2
 
 
@@ -140,3 +142,46 @@ async def test_both_doors_give_a_target_the_same_request():
     assert rest.prompt_token_ids == rpc.prompt_token_ids
     assert rest.prompt_token_ids.count(dict(pool.tokenizer.vocabulary.special_ids)["bos"]) == 1
     assert (rest.sampling, rest.seed, rest.plan) == (rpc.sampling, rpc.seed, rpc.plan)
+
+
+async def test_a_request_over_the_size_limit_is_refused_unread():
+    """The limit on bodies holds at this door too, for prompts that are much to tokenise."""
+    pool, metrics = stub_pool.StubPool(), Metrics(strict=True)
+    service = stub_pool.make_service(pool, metrics=metrics, max_body_bytes=1024)
+
+    with pytest.raises(PayloadTooLargeError, match="1024"):
+        await anext(generate(_request(prompt="x" * 1024), service))
+
+    assert not pool.requests
+    assert metrics.value(catalogue.FAILED_REQUESTS, door="grpc", reason="PAYLOAD_TOO_LARGE") == 1
+    assert (await anext(generate(_request(prompt="x" * 100), service))).chunks
+
+
+async def test_what_nobody_planned_is_logged_and_said_without_details(caplog):
+    """Before the first message an internal error; after it a last message; the trace goes to the log only."""
+    with pytest.raises(PacelineError) as caught:
+        await _collect(stub_pool.StubPool(fail_with=RuntimeError("secret")), _request())
+    broken = await _collect(stub_pool.StubPool(fail_after=2, fail_with=RuntimeError("secret")), _request())
+
+    assert (caught.value.reason, broken[-1].error.reason) == ("INTERNAL", "INTERNAL")
+    assert len(broken) == 3
+    assert "secret" not in str(caught.value) + broken[-1].error.message
+    assert caplog.text.count("RuntimeError: secret") == 2
+
+
+async def test_all_of_a_message_reaches_the_template():
+    """Name and call id of a tool's message are rendered; developer reads as system, as over REST."""
+    template = (
+        "{{ bos_token }}{% for m in messages %}<{{ m.role }}{% if m.name is defined %} {{ m.name }}{% endif %}"
+        "{% if m.tool_call_id is defined %} {{ m.tool_call_id }}{% endif %}>{{ m.content }}{% endfor %}"
+    )
+    pool = stub_pool.StubPool(tokenizer=TextTokenizer(tiny_tokenizers.byte_level(chat_template=template)))
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": "weather?", "name": "ann"},
+        {"role": "tool", "content": "rain", "tool_call_id": "call-1"},
+    ]
+    await _collect(pool, generation_pb2.GenerateRequest(conversation={"messages": messages}))
+
+    prompt = pool.tokenizer.decode(pool.requests[0].prompt_token_ids)
+    assert prompt == "<system>be brief<user ann>weather?<tool call-1>rain"

@@ -7,7 +7,10 @@ import httpx
 import pytest
 
 import stub_pool
+import tiny_tokenizers
+from paceline.core.generation import FinishReason, GenerationChunk
 from paceline.errors import EngineFailedError
+from paceline.text.tokenizer import TextTokenizer
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 PATHS = {"/v1/chat/completions": CHAT, "/v1/completions": {"prompt": "hi", "max_tokens": 200}}
@@ -265,3 +268,42 @@ async def test_health_means_a_real_token():
     assert "no token" in before.json()["error"]["message"]
     assert alive.status_code == 200
     assert after.status_code == 200
+
+
+class _HalfPool(stub_pool.StubPool):
+    """Its first choice finishes; then the second one breaks."""
+
+    async def stream(self, request):
+        chunk = GenerationChunk(request.key, 0, 0, (5,), "a", 0, finish=FinishReason.STOP)
+        yield [chunk, GenerationChunk(request.key, 1, 0, (5,), "a", 0)]
+        raise EngineFailedError("boom")
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_choice_that_finished_says_so_when_another_breaks(path):
+    """Its finish reason is sent before the error, and only its own."""
+    events = _events(await _post(_HalfPool(), path, {"stream": True, "n": 2}))
+
+    finishes = [(c["index"], c["finish_reason"]) for e in events[:-1] for c in e["choices"] if c["finish_reason"]]
+    assert finishes == [(0, "stop")]
+    assert events[-1]["error"]["code"] == "engine_failed"
+
+
+TOOL_TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<{{ m.role }}{% if m.name %} {{ m.name }}{% endif %}"
+    "{% if m.tool_call_id %} {{ m.tool_call_id }}{% endif %}>{{ m.content }}{% endfor %}"
+)
+
+
+async def test_tool_messages_are_rendered():
+    """Name and call id of a tool's message reach the model through its template; developer reads as system."""
+    pool = stub_pool.StubPool(tokenizer=TextTokenizer(tiny_tokenizers.byte_level(chat_template=TOOL_TEMPLATE)))
+    messages = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": "weather?", "name": "ann"},
+        {"role": "tool", "content": "rain", "tool_call_id": "call-1"},
+    ]
+    await _post(pool, "/v1/chat/completions", {"messages": messages})
+
+    prompt = pool.tokenizer.decode(pool.requests[0].prompt_token_ids)
+    assert prompt == "<system>be brief<user ann>weather?<tool call-1>rain"

@@ -9,6 +9,7 @@ import stub_pool
 from paceline.errors import EngineFailedError, TargetUnavailableError
 
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
+HUGE = int("9" * 400)
 LONG = {"messages": [{"role": "user", "content": "word " * 2000}]}
 GRID = [
     ({"temperature": -1}, 400, "temperature", "invalid_request"),
@@ -35,6 +36,20 @@ GRID = [
     ({"response_format": {"type": "json_schema", "json_schema": {"schema": 5}}}, 400, "response_format",
      "unsupported_feature"),
     ({"chat_template": "{{ 1 }}"}, 400, "chat_template", "invalid_request"),
+    *(
+        ({field: sign * HUGE}, 400, field, "invalid_request")
+        for field in ("n", "max_tokens", "top_k", "min_tokens", "seed")
+        for sign in (1, -1)
+    ),
+    *(
+        ({field: HUGE}, 400, field, "invalid_request")
+        for field in ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+    ),
+    ({"logprobs": True, "top_logprobs": HUGE}, 400, "top_logprobs", "invalid_request"),
+    ({"speculation": {"max_draft_tokens": HUGE}}, 400, "speculation.max_draft_tokens", "invalid_request"),
+    ({"logit_bias": {"1": HUGE}}, 400, "logit_bias", "invalid_request"),
+    ({"logit_bias": {"9" * 400: 1}}, 400, "logit_bias", "invalid_request"),
+    ({"stop_token_ids": [HUGE]}, 400, "stop_token_ids", "invalid_request"),
 ]  # fmt: skip
 
 
@@ -191,3 +206,15 @@ async def test_before_the_first_target_requests_get_503():
         assert response.status_code == 503
         assert _error(response)["code"] == "target_unavailable"
         assert response.headers["retry-after"] == "1"
+
+
+async def test_huge_numbers_in_a_text_completion_are_400():
+    """Token ids and logprobs of the other endpoint, and numbers that no reader of JSON takes."""
+    async with _client(stub_pool.StubPool()) as client:
+        ids = await client.post("/v1/completions", json={"prompt": [HUGE]})
+        logprobs = await client.post("/v1/completions", json={"prompt": "x", "logprobs": HUGE})
+        digits = b'{"prompt": "x", "n": ' + b"9" * 5000 + b"}"
+        unreadable = await client.post("/v1/completions", content=digits)
+
+    assert [response.status_code for response in (ids, logprobs, unreadable)] == [400] * 3
+    assert [_error(response)["param"] for response in (ids, logprobs, unreadable)] == ["prompt", "logprobs", None]

@@ -96,3 +96,12 @@ async def test_errors_of_the_source_pass_through():
 
     with pytest.raises(EngineFailedError):
         await stream.next_batch()
+
+
+async def test_a_finish_beside_an_abort_is_kept():
+    """A choice that finished in the batch that aborts another comes through; then the error comes."""
+    stream = _stream(_Source([_chunk(0, FinishReason.STOP), _chunk(1, FinishReason.ABORT)]).run(), num_choices=2)
+
+    assert [chunk.finish for chunk in await stream.next_batch()] == [FinishReason.STOP]
+    with pytest.raises(TargetUnavailableError, match="aborted"):
+        await stream.next_batch()

@@ -48,13 +48,18 @@ class AnswerBodies:
         """
         null_usage = {"usage": None} if include_usage else {}
         held: dict[str, Any] | None = None
-        async for entry, extra in self._entries():
+        try:
+            async for entry, extra in self._entries():
+                if held is not None:
+                    yield held
+                held = self._envelope(self._dialect.chunk_object, [entry]) | null_usage | extra
+                if entry["finish_reason"] is None:
+                    yield held
+                    held = None
+        except Exception:  # whatever broke the others off, this choice is whole
             if held is not None:
                 yield held
-            held = self._envelope(self._dialect.chunk_object, [entry]) | null_usage | extra
-            if entry["finish_reason"] is None:
-                yield held
-                held = None
+            raise
         summary = self._answer.summary()
         if include_usage:
             if held is not None:

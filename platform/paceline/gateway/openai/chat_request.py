@@ -8,7 +8,7 @@ from paceline.errors import InvalidRequestError, UnsupportedFeatureError
 from paceline.gateway.gateway_request import GatewayRequest
 from paceline.gateway.openai.json_body import RequestModel
 from paceline.gateway.openai.sampling_fields import SamplingFields
-from paceline.text.chat import ChatMessage
+from paceline.text.chat import ChatMessage, canonical_role
 
 
 class MessageFields(RequestModel):
@@ -32,9 +32,7 @@ class MessageFields(RequestModel):
         if self.content is None:
             raise InvalidRequestError(f"'{path}.content' is missing.", f"{path}.content")
         content = self.content if isinstance(self.content, str) else _join_parts(self.content, f"{path}.content")
-        # "developer" is the newer name of "system"; chat templates know the older one.
-        role = "system" if self.role == "developer" else self.role
-        return ChatMessage(role, content, self.name, self.tool_call_id)
+        return ChatMessage(canonical_role(self.role), content, self.name, self.tool_call_id)
 
 
 class ChatCompletionRequest(SamplingFields):
