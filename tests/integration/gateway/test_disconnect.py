@@ -121,7 +121,7 @@ async def test_an_upload_that_stalls_ends_at_the_requests_time_limit():
 
 async def test_the_upload_counts_against_the_answers_time():
     """What is left for the answer is the limit less the time that the body took."""
-    pool = stub_pool.StubPool(delay_s=0.2)
+    pool = stub_pool.StubPool(delay_s=0.2, block=100)  # the whole answer after 0.2 s
     connection = _Connection(stub_pool.make_app(pool, request_timeout_s=0.3), "/v1/completions", {"prompt": "x"})
     receive = connection.receive
 

@@ -274,8 +274,8 @@ class _HalfPool(stub_pool.StubPool):
     """Its first choice finishes; then the second one breaks."""
 
     async def stream(self, request):
-        chunk = GenerationChunk(request.key, 0, 0, (5,), "a", 0, finish=FinishReason.STOP)
-        yield [chunk, GenerationChunk(request.key, 1, 0, (5,), "a", 0)]
+        whole = GenerationChunk(request.key, 0, 0, (5,), "a", 0, finish=FinishReason.STOP)
+        yield [GenerationChunk(request.key, 1, 0, (5,), "a", 0), whole]
         raise EngineFailedError("boom")
 
 
