@@ -79,14 +79,19 @@ class DrafterLoop:
         return DrafterLoad(len(self._leases), pending, self._busy.share(time.monotonic()))
 
     def submit(self, work: LinkWork) -> bool:
-        """Queue a message; False, and nothing is done, if too many rows wait already."""
+        """Queue a message; False, and its rows are left out, if too many rows wait already.
+
+        Sessions are opened and closed all the same: the target says so once only.
+        """
         with self._changed:
-            if self._num_queued_rows + len(work.rows) > self._max_queued_rows:
-                return False
+            fits = self._num_queued_rows + len(work.rows) <= self._max_queued_rows
+            if not fits:
+                work = replace(work, rows=())
             self._num_queued_rows += len(work.rows)
-            self._inbox.append(partial(self._apply, work))
-            self._changed.notify()
-        return True
+            if work.rows or work.openings or work.closes:
+                self._inbox.append(partial(self._apply, work))
+                self._changed.notify()
+        return fits
 
     def end_link(self, link_id: int) -> None:
         """Drop all sessions of a link, once what it sent before has been looked at."""

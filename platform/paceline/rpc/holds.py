@@ -37,7 +37,7 @@ class HoldRegistry:
         opened = self._held.setdefault(key, asyncio.Event())
         try:
             if key not in self._streams:
-                await asyncio.wait_for(opened.wait(), self._open_within_s)
+                await self._until_opened(key, opened)
             stream = self._streams.get(key)
             if stream is not None:
                 await stream.wait()
@@ -48,6 +48,14 @@ class HoldRegistry:
             if key not in self._streams:  # ended, or never came and now never may
                 self._remember(key)
         return True
+
+    async def _until_opened(self, key: str, opened: asyncio.Event) -> None:
+        try:
+            await asyncio.wait_for(opened.wait(), self._open_within_s)
+        except TimeoutError:
+            # The stream may have opened, and even ended, in the same turn of the loop.
+            if key not in self._streams and key not in self._ended:
+                raise
 
     def opened(self, key: str) -> None:
         """Note that the attempt's stream has opened.

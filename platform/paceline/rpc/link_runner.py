@@ -15,6 +15,7 @@ from paceline.rpc.endpoint_chooser import EndpointChooser
 from paceline.rpc.handshake import check_welcome, make_hello
 from paceline.rpc.link_sessions import Outgoing
 from paceline.rpc.link_transport import LinkStream, LinkTransport
+from paceline.rpc.status import cancelled_from_within
 from paceline.v1 import drafter_pb2
 
 logger = logging.getLogger(__name__)
@@ -109,6 +110,10 @@ class LinkRunner:
             return str(error)
         except DrafterUnavailableError as error:
             why = str(error)
+        except asyncio.CancelledError:
+            if not cancelled_from_within():
+                raise
+            why = "the stream was ended from within"
         except Exception:  # the border of the task: a link must never end for good
             logger.exception("drafter group %s: link to %s failed", self._group, endpoint.address)
             why = "the link failed; see the target's log"

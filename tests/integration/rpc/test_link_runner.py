@@ -171,3 +171,35 @@ async def test_rows_beyond_one_message_are_split(servicer):
     for message in packed:
         assert [opened.session for opened in message.opens] == [row.session for row in message.rows]
     assert [list(message.closes) for message in packed] == [["x"]] + [[]] * (len(packed) - 1)
+
+
+@pytest.mark.parametrize("moment", ["connect", "read", "write", "close"])
+async def test_a_cancel_from_within_does_not_end_the_link_for_good(servicer, moment):
+    """A channel that cancels its own calls is one more failure; only a cancel of the runner itself ends it."""
+
+    class Cancelling(FaultTransport):
+        tries = 0
+
+        async def connect(self, group, endpoint):
+            self.tries += 1
+            if self.tries > 1:
+                return await super().connect(group, endpoint)
+            if moment == "connect":
+                raise asyncio.CancelledError
+            stream = await super().connect(group, endpoint)
+            whole = getattr(stream, moment)
+
+            async def cancelled(*arguments):
+                if moment == "close":
+                    await whole(*arguments)
+                raise asyncio.CancelledError
+
+            setattr(stream, moment, cancelled)
+            if moment == "close":
+                stream.break_off()
+            return stream
+
+    owner, transport = Owner(), Cancelling({"a": servicer})
+    async with running(transport, owner) as runner:
+        runner.set_endpoints([A])
+        await until(lambda: transport.tries > 1 and len(owner.ups) >= 1, 3.0)

@@ -12,6 +12,7 @@ from paceline.errors import (
     OverloadedError,
     TargetUnavailableError,
 )
+from paceline.rpc import target_client
 from paceline.rpc.holds import HoldRegistry
 from paceline.rpc.target_client import TargetConnection
 from paceline.rpc.target_server import TargetServicer
@@ -195,3 +196,37 @@ async def test_stale_token_is_a_target_fault_for_the_gateway():
         with pytest.raises(TargetUnavailableError):
             await stale.abort("r/1")
         await stale.close()
+
+
+async def test_abort_does_not_wait_for_a_stuck_replica(monkeypatch):
+    """Whoever gives up on a replica is not held up by it."""
+    monkeypatch.setattr(target_client, "ABORT_TIMEOUT_S", 0.1)
+
+    class Stuck(TargetServicer):
+        async def Abort(self, request, context):  # noqa: N802
+            await asyncio.sleep(60)
+
+    async with serving(Stuck(StubBackend(), HoldRegistry(1))) as server:
+        target = TargetConnection(server.address, TOKEN, peer=PEER)
+        with pytest.raises(TargetUnavailableError):
+            await asyncio.wait_for(target.abort("r/1"), 2)
+        await target.close()
+
+
+async def test_a_closed_connection_is_an_error_to_try_elsewhere():
+    """Before and during a call, of every kind; the caller's own task is not cancelled."""
+
+    class Stuck(TargetServicer):
+        async def Abort(self, request, context):  # noqa: N802
+            await asyncio.sleep(60)
+
+    async with serving(Stuck(StubBackend(), HoldRegistry(1))) as server:
+        target = TargetConnection(server.address, TOKEN, peer=PEER)
+        under_way = asyncio.create_task(target.abort("r/1"))
+        await asyncio.sleep(0.1)
+        await target.close()
+        with pytest.raises(TargetUnavailableError):
+            await under_way
+        for call in (target.abort("r/1"), collect(target, generation()), anext(target.watch_load())):
+            with pytest.raises(TargetUnavailableError):
+                await call

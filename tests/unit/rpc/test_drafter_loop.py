@@ -210,6 +210,25 @@ def test_queue_is_bounded(bench):
     assert len(port.answers(3)) == 3
 
 
+def test_refused_rows_do_not_take_opens_and_closes_with_them(bench):
+    """A target says once only that a session begins or ends: a full queue costs the message its rows, not these."""
+    stuck = threading.Event()
+    drafter = _Blocking(stuck)
+    held = bench.loop(drafter, max_queued_rows=2)
+    port = Port(1)
+    held.submit(work(port, "a"))
+    wait_until(lambda: held.load().sessions == 1)
+    assert held.submit(work(port, "b", "c"))
+    assert not held.submit(work(port, "d", closes=["a", "b"]))
+    stuck.set()
+    wait_until(lambda: held.load().sessions == 2)
+    held.submit(work(port, "d", opens=False))
+
+    wait_until(lambda: any(answer.session == "d" for answer in port.replies))
+    assert isinstance(port.replies[-1], DraftProposal)
+    assert len(drafter.sessions) == held.load().sessions == 2
+
+
 def test_close_after_its_row_leaves_nothing(bench):
     """A message that asks and closes in one go frees the session, answered or not."""
     drafter = OracleDrafter([TEXT])

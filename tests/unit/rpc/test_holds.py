@@ -1,4 +1,5 @@
 import asyncio
+import time
 
 import pytest
 
@@ -81,3 +82,21 @@ async def test_one_attempt_streams_once():
     holds.closed("r/1")
     with pytest.raises(TargetUnavailableError):
         holds.opened("r/1")
+
+
+@pytest.mark.parametrize("ended", [False, True], ids=["streams", "has ended"])
+async def test_a_stream_that_opens_as_its_hold_runs_out_is_held(ended):
+    """Time-out and opening in one turn of the loop: what has opened keeps its slot until it ends."""
+    loop, holds = asyncio.get_running_loop(), HoldRegistry(open_within_s=0.01)
+    hold = asyncio.create_task(holds.hold("r/1"))
+    await asyncio.sleep(0)
+    loop.call_later(0.02, holds.opened, "r/1")
+    if ended:
+        loop.call_later(0.021, holds.closed, "r/1")
+    time.sleep(0.04)  # noqa: ASYNC251  # all timers fall due together
+    await asyncio.sleep(0.01)
+
+    assert hold.done() is ended
+    holds.closed("r/1")
+    assert await asyncio.wait_for(hold, 1)
+    assert holds.num_held == 0
