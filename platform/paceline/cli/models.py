@@ -11,7 +11,8 @@ from rich.table import Table
 
 from paceline.errors import ModelUnavailableError
 from paceline.modeling.catalogue import CATALOGUE, CatalogueModel
-from paceline.modeling.fetch import cached_model, fetch_model
+from paceline.modeling.fetch import cached_model
+from paceline.modeling.resolve import resolve_model
 
 app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
 
@@ -71,11 +72,15 @@ def list_models(as_json: Annotated[bool, typer.Option("--json", help="Print JSON
 
 
 @app.command()
-def fetch(name: Name) -> None:
+def fetch(
+    source: Annotated[
+        str, typer.Argument(metavar="NAME_OR_HUB_ID", help="A name that `paceline models list` shows, or org/name.")
+    ],
+    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch of a hub id.")] = None,
+) -> None:
     """Download a model once; it is cached and works offline afterwards."""
-    entry = _find(name)
     with ProgressBars() as progress:
-        folder = fetch_model(entry, progress=progress)
+        folder = resolve_model(source, revision, progress=progress)
     print(folder)
 
 

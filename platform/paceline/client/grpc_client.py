@@ -6,6 +6,7 @@ import grpc
 
 from paceline.client.conversation import AnswerEvent, AnswerFacts, ChatQuestion, ShownRound, ShownToken, TextPiece
 from paceline.errors import AnswerFailedError, PacelineError, ServiceUnreachableError
+from paceline.rpc.loopback import host_of, is_loopback
 from paceline.v1 import generation_pb2, generation_pb2_grpc
 
 DEFAULT_APPLICATION = "paceline"
@@ -23,7 +24,9 @@ class GrpcClient:
         """``address`` is HOST:PORT; ``application`` is the Serve application that the proxy passes calls to."""
         self._address = address
         self._metadata = (("application", application),)
-        self._channel = grpc.insecure_channel(address)
+        # A web proxy that the environment names cannot reach this machine's own addresses.
+        options = [("grpc.enable_http_proxy", 0)] if is_loopback(host_of(address)) else []
+        self._channel = grpc.insecure_channel(address, options=options)
         self._stub = generation_pb2_grpc.GenerationServiceStub(self._channel)  # type: ignore[no-untyped-call]  # generated
 
     def ask(self, question: ChatQuestion) -> Generator[AnswerEvent, None, None]:

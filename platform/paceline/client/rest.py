@@ -3,12 +3,14 @@
 import json
 from collections.abc import Generator, Iterator
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from paceline.client.conversation import AnswerEvent, AnswerFacts, ChatQuestion, ShownRound, ShownToken, TextPiece
 from paceline.client.sse import failure, read_events
 from paceline.errors import AnswerFailedError, ServiceUnreachableError
+from paceline.rpc.loopback import is_loopback
 
 _CONNECT_TIMEOUT_S = 5.0
 
@@ -20,7 +22,11 @@ class RestClient:
         """``url`` is the server's root, with or without /v1."""
         self._url = url.rstrip("/").removesuffix("/v1")
         # Answers may take long to start, so only connecting has a limit.
-        self._http = httpx.Client(transport=transport, timeout=httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S))
+        timeout = httpx.Timeout(None, connect=_CONNECT_TIMEOUT_S)
+        # A web proxy that the environment names cannot reach this machine's own addresses.
+        self._http = httpx.Client(
+            transport=transport, timeout=timeout, trust_env=not is_loopback(urlsplit(self._url).hostname or "")
+        )
 
     def ask(self, question: ChatQuestion) -> Generator[AnswerEvent, None, None]:
         """Stream the answer; see `ChatClient.ask`."""

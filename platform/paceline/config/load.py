@@ -33,7 +33,7 @@ def load_config(path: Path) -> DeploymentConfig:
         content = {}
     if not isinstance(content, Mapping):
         raise ConfigError(f"'{path}' must hold 'key: value' pairs at the top, such as 'verifier: coupled'.")
-    return config_from_mapping(content, source=str(path))
+    return config_from_mapping(_with_folders(content, path.absolute().parent), source=str(path))
 
 
 def config_from_mapping(mapping: Mapping[str, Any], *, source: str = "The configuration") -> DeploymentConfig:
@@ -44,6 +44,27 @@ def config_from_mapping(mapping: Mapping[str, Any], *, source: str = "The config
         lines = [f"  {_field_path(detail['loc'])}: {_sentence(detail)}" for detail in error.errors()]
         count = f"{len(lines)} mistake{'s' if len(lines) > 1 else ''}"
         raise ConfigError("\n".join([f"{source} has {count}:", *lines])) from None
+
+
+def _with_folders(content: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
+    """The content with model folders that lie beside the file named in full; all other models stay as written."""
+    model, drafters = content.get("model"), content.get("drafters")
+    placed = dict(content)
+    if isinstance(model, Mapping):
+        placed["model"] = _with_folder(model, "source", base)
+    if isinstance(drafters, Mapping):
+        placed["drafters"] = {
+            name: _with_folder(group, "model", base) if isinstance(group, Mapping) else group
+            for name, group in drafters.items()
+        }
+    return placed
+
+
+def _with_folder(section: Mapping[str, Any], key: str, base: Path) -> Mapping[str, Any]:
+    value = section.get(key)
+    if not isinstance(value, str) or not value or not (base / value / "config.json").is_file():
+        return section
+    return {**section, key: str(base / value)}
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):

@@ -58,9 +58,8 @@ def _shipped_folder(kind: ShippedKind) -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError("The package paceline_serve is not installed. Install Paceline again.")
     package = Path(spec.submodule_search_locations[0])
-    if package.parent.name == "deployments":
-        return package.parent / kind
-    return package / kind
+    inside = package / kind
+    return inside if inside.is_dir() else package.parent / kind
 
 
 def _suggest(name: str, known: list[str]) -> str:

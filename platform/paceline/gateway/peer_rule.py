@@ -1,25 +1,12 @@
 """Who may use the doors: without API keys, only clients on the same machine, unless the deployment says otherwise."""
 
-import ipaddress
-
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from paceline.errors import UnauthenticatedError
 from paceline.gateway.http_errors import response_of
+from paceline.rpc.loopback import is_loopback
 
 _EXPECTED = "a client on the same machine; set gateway.allow_remote_clients to serve others"
-
-
-def is_loopback(host: str) -> bool:
-    """Whether the address is one of the machine itself. Unknown forms are not."""
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
 
 
 def check_peer(host: str) -> None:

@@ -108,3 +108,17 @@ def test_nobody_there_is_one_sentence(kind):
         client = RestClient(f"http://127.0.0.1:{port}") if kind == "rest" else GrpcClient(f"127.0.0.1:{port}")
         with closing(client), pytest.raises(ServiceUnreachableError, match="paceline serve"):
             list(client.ask(QUESTION))
+
+
+@DOORS
+def test_a_web_proxy_in_the_environment_does_not_matter_here(door, monkeypatch):
+    """Both clients reach their own machine, whatever HTTP_PROXY says and though nothing listens there."""
+    for name in ("HTTP_PROXY", "http_proxy", "grpc_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    for name in ("NO_PROXY", "no_proxy", "no_grpc_proxy"):
+        monkeypatch.delenv(name, raising=False)
+
+    with door(stub_pool.StubPool()) as client:
+        *_, facts = client.ask(QUESTION)
+
+    assert facts.seed == 5

@@ -77,3 +77,18 @@ def test_another_kind_of_server_is_recognised():
 
     with pytest.raises(AnswerFailedError, match="not Paceline"):
         list(_client(lambda _: httpx.Response(200, text=body)).ask(QUESTION))
+
+
+@pytest.mark.parametrize(
+    ("url", "proxied"),
+    [("http://127.0.0.1:8000", False), ("http://[::1]:8000/v1", False), ("http://gateway:8000", True)],
+)
+def test_a_web_proxy_does_not_stand_before_the_own_machine(monkeypatch, url, proxied):
+    """HTTP_PROXY is obeyed for other machines only."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    client = RestClient(url)
+
+    assert bool(client._http._mounts) is proxied
+    client.close()

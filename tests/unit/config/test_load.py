@@ -102,3 +102,28 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
         load_config(tmp_path / "absent.yaml")
     with pytest.raises(ConfigError, match="cannot be read"):
         load_config(tmp_path)
+
+
+def test_model_folders_beside_the_file_are_found_from_anywhere(tmp_path, monkeypatch):
+    """A relative folder that lies beside the file means that one; names, ids and other folders stay as written."""
+    for name in ("models/target", "draft"):
+        (tmp_path / "deploy" / name).mkdir(parents=True)
+        (tmp_path / "deploy" / name / "config.json").write_text("{}")
+    (tmp_path / "deploy" / "org" / "empty").mkdir(parents=True)
+    file = tmp_path / "deploy" / "mine.yaml"
+    file.write_text(
+        "model: {source: models/target}\n"
+        "drafters:\n"
+        "  near: {method: draft_model, model: ./draft}\n"
+        "  hub: {method: draft_model, model: org/empty}\n"
+        "  known: {method: draft_model, model: smollm2-135m}\n"
+        "  words: {method: ngram}\n"
+    )
+    monkeypatch.chdir(tmp_path)
+
+    config = load_config(Path("deploy/mine.yaml"))
+
+    assert Path(config.model.source) == tmp_path / "deploy" / "models" / "target"
+    assert config.model.served_name == "target"
+    assert Path(config.drafters["near"].model) == tmp_path / "deploy" / "draft"
+    assert [config.drafters[name].model for name in ("hub", "known", "words")] == ["org/empty", "smollm2-135m", None]

@@ -63,3 +63,14 @@ def test_names_cannot_reach_outside(shipped):
 
     with pytest.raises(ConfigError):
         find_shipped("configs", "../secret.yaml")
+
+
+def test_a_wheel_may_lie_in_a_folder_called_deployments(shipped, tmp_path, monkeypatch):
+    """What the package carries itself wins, wherever it was installed."""
+    package = tmp_path / "deployments" / "paceline_serve"
+    (package / "configs").mkdir(parents=True, exist_ok=True)
+    (package / "__init__.py").write_text("")
+    (package / "configs" / "own.yaml").write_text("verifier: block\n")
+    monkeypatch.setattr(sys, "path", [str(package.parent)])
+
+    assert find_config("own") == package / "configs" / "own.yaml"
