@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pytest
+import torch
 
 from enumeration import ChainCase, Tokens, assert_exact, drawn_chains
 from known_laws import alternating, fixed
@@ -42,6 +43,19 @@ def sampled(verifier: str, case: ChainCase = MUCH_REJECTED) -> Check:
 def target_instead_of_residual(patch: pytest.MonkeyPatch) -> None:
     for module in (rejection, block):
         patch.setattr(module, "residual_law", lambda law, step, **_: law)
+
+
+def residual_at_the_draft_only(patch: pytest.MonkeyPatch) -> None:
+    """Only the rejected draft loses its share of q; every other id keeps all of p."""
+
+    def residual(law: TokenLaw, step, *, scale: float = 1.0) -> TokenLaw:
+        weights = scale * law.probabilities
+        slots, inside = law.locate(torch.tensor([step.token_id]))
+        weights[slots[inside]] = (weights[slots[inside]] - step.probability).clamp(min=0.0)
+        return TokenLaw(weights.log(), law.token_ids)
+
+    for module in (rejection, block):
+        patch.setattr(module, "residual_law", residual)
 
 
 def unscaled_residual(patch: pytest.MonkeyPatch) -> None:
@@ -156,6 +170,8 @@ def assert_same_after_resume() -> None:
 BUGS: dict[str, tuple[Plant, Check]] = {
     "rejection draws from p instead of the residual": (target_instead_of_residual, exact("rejection")),
     "block draws from p instead of the residual": (target_instead_of_residual, exact("block")),
+    "rejection takes q from the rejected draft only": (residual_at_the_draft_only, exact("rejection")),
+    "block takes q from the rejected draft only": (residual_at_the_draft_only, exact("block")),
     "block's residual is not scaled by the prefix weight": (unscaled_residual, exact("block", MILD)),
     "block stops at the first failed test": (stop_at_first_failure, exact("block")),
     "coupled draws afresh on a mismatch": (fresh_draw_on_mismatch, exact("coupled")),
