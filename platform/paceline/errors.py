@@ -79,7 +79,7 @@ class ContextLengthExceededError(InvalidRequestError):
 
     def __init__(self, prompt_tokens: int, max_tokens: int, limit_tokens: int) -> None:
         super().__init__(
-            f"The prompt has {prompt_tokens} tokens and max_tokens asks for {max_tokens}, but the limit is "
+            f"The prompt has at least {prompt_tokens} tokens and max_tokens asks for {max_tokens}, but the limit is "
             f"{limit_tokens} tokens in all. Shorten the prompt or lower max_tokens.",
             "messages",
         )

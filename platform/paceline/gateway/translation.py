@@ -40,8 +40,8 @@ def translate(
     """
     check_model(request.model, identity)
     check_request(request, identity.vocabulary.size)
-    prompt_ids = _tokenise(request, tokenizer)
     limit = min(identity.context_length, limit_tokens)
+    prompt_ids = _tokenise(request, tokenizer, limit)
     sampling = replace(
         request.sampling,
         max_tokens=_max_tokens(request.max_tokens, len(prompt_ids), limit, default=default_max_tokens),
@@ -66,17 +66,26 @@ def _seed(wanted: int | None) -> int:
     return secrets.randbits(_DRAWN_SEED_BITS) if wanted is None else wanted & _UINT64
 
 
-def _tokenise(request: GatewayRequest, tokenizer: TextTokenizer) -> tuple[int, ...]:
+def _tokenise(request: GatewayRequest, tokenizer: TextTokenizer, limit: int) -> tuple[int, ...]:
     prompt = request.prompt
     if isinstance(prompt, str):
+        _check_length(prompt, request, tokenizer, limit)
         token_ids = tokenizer.encode(prompt)
     elif request.prompt_is_chat:
-        token_ids = tokenizer.render_chat([item for item in prompt if isinstance(item, ChatMessage)])
+        text = tokenizer.render([item for item in prompt if isinstance(item, ChatMessage)])
+        _check_length(text, request, tokenizer, limit)
+        token_ids = tokenizer.encode_fragment(text)  # the template prints the special tokens that the model wants
     else:
         token_ids = tuple(item for item in prompt if isinstance(item, int))
     if not token_ids:
         raise InvalidRequestError("The prompt has no tokens.", "messages" if request.prompt_is_chat else "prompt")
     return token_ids
+
+
+def _check_length(text: str, request: GatewayRequest, tokenizer: TextTokenizer, limit: int) -> None:
+    """Refuse what cannot fit before the work of tokenising it, which others would wait for."""
+    if (least := tokenizer.least_tokens(text)) > limit:
+        raise ContextLengthExceededError(least, request.max_tokens or 1, limit)
 
 
 def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int, *, default: int) -> int:

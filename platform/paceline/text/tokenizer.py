@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from paceline.core.model_identity import VocabularyIdentity
 from paceline.errors import InvalidRequestError, ModelRefusedError
 from paceline.text.chat import ROLES, ChatMessage
+from paceline.text.longest_token import longest_token_bytes
 from paceline.text.vocabulary import identify_vocabulary
 
 _SPECIAL_ROLES = ("bos", "eos", "pad", "unk")
@@ -63,6 +65,15 @@ class TextTokenizer:
         """Whether `render_chat` can work."""
         return bool(self._tokenizer.chat_template)
 
+    @cached_property
+    def _longest_token_bytes(self) -> int | None:
+        return longest_token_bytes(self._tokenizer)
+
+    def least_tokens(self, text: str) -> int:
+        """A number of ids that `encode` cannot stay below; found from the length alone, so it costs nothing."""
+        longest = self._longest_token_bytes
+        return 0 if longest is None else -(-len(text.encode("utf-8", "surrogatepass")) // longest)
+
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a raw prompt, with the special tokens that the tokenizer adds by default."""
         return tuple(self._tokenizer(text, add_special_tokens=True)["input_ids"])
@@ -77,14 +88,7 @@ class TextTokenizer:
         The template prints whatever special tokens the model wants, so the tokenizer adds none: a second
         begin-of-sequence token would cost quality and nobody would notice. Raises InvalidRequestError.
         """
-        if not messages:
-            raise InvalidRequestError("'messages' must have at least one message.", "messages")
-        for index, message in enumerate(messages):
-            if message.role not in ROLES:
-                raise InvalidRequestError(
-                    f"messages[{index}].role is '{message.role}'; known roles: {', '.join(ROLES)}.", "messages"
-                )
-        return self.encode_fragment(self._render(messages))
+        return self.encode_fragment(self.render(messages))
 
     def decode(self, token_ids: Sequence[int], skip_special: bool = True) -> str:
         """Text of ids. Bytes that are no valid UTF-8 become U+FFFD; ids without a token become nothing."""
@@ -98,7 +102,15 @@ class TextTokenizer:
         """Whether the id can show up in decoded text; padding rows of the head and hidden tokens cannot."""
         return 0 <= token_id < self._num_ids and not (skip_special and token_id in self._hidden_ids)
 
-    def _render(self, messages: Sequence[ChatMessage]) -> str:
+    def render(self, messages: Sequence[ChatMessage]) -> str:
+        """A chat as the model's template writes it. Raises InvalidRequestError."""
+        if not messages:
+            raise InvalidRequestError("'messages' must have at least one message.", "messages")
+        for index, message in enumerate(messages):
+            if message.role not in ROLES:
+                raise InvalidRequestError(
+                    f"messages[{index}].role is '{message.role}'; known roles: {', '.join(ROLES)}.", "messages"
+                )
         if not self.has_chat_template:
             raise InvalidRequestError("This model has no chat template; use /v1/completions with a prompt.", "messages")
         conversation = [message.as_template_input() for message in messages]

@@ -10,6 +10,7 @@ from paceline.errors import ContextLengthExceededError, InvalidRequestError, Mod
 from paceline.gateway.gateway_request import GatewayRequest
 from paceline.gateway.translation import translate
 from paceline.text.chat import ChatMessage
+from paceline.text.tokenizer import TextTokenizer
 
 POOL = stub_pool.StubPool()
 VOCAB = POOL.identity.vocabulary.size
@@ -160,3 +161,20 @@ def test_a_chat_has_one_begin_token():
 
     assert chat.prompt_token_ids.count(bos) == 1
     assert _translate(HELLO).prompt_token_ids.count(bos) == 1
+
+
+@pytest.mark.parametrize("prompt", ["x" * 200_000, (ChatMessage("user", "x" * 200_000),)], ids=["text", "chat"])
+def test_a_prompt_that_cannot_fit_is_not_tokenised(monkeypatch, prompt):
+    """Its bytes alone say so; one that might fit is tokenised and then judged."""
+    seen = []
+    for name in ("encode", "encode_fragment"):
+        whole = getattr(TextTokenizer, name)
+        monkeypatch.setattr(TextTokenizer, name, lambda self, text, whole=whole: seen.append(text) or whole(self, text))
+
+    with pytest.raises(ContextLengthExceededError):
+        _translate(replace(HELLO, prompt=prompt))
+    assert not seen
+
+    with pytest.raises(ContextLengthExceededError):
+        _translate(replace(HELLO, prompt="x" * (POOL.context_length + 1)))
+    assert seen
