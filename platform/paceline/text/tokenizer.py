@@ -12,7 +12,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from paceline.core.model_identity import VocabularyIdentity
 from paceline.errors import InvalidRequestError, ModelRefusedError
 from paceline.text.chat import ROLES, ChatMessage
-from paceline.text.longest_token import longest_token_bytes
+from paceline.text.length_bound import LengthBound, length_bound
 from paceline.text.vocabulary import identify_vocabulary
 
 _SPECIAL_ROLES = ("bos", "eos", "pad", "unk")
@@ -66,13 +66,12 @@ class TextTokenizer:
         return bool(self._tokenizer.chat_template)
 
     @cached_property
-    def _longest_token_bytes(self) -> int | None:
-        return longest_token_bytes(self._tokenizer)
+    def _length_bound(self) -> LengthBound | None:
+        return length_bound(self._tokenizer)
 
     def least_tokens(self, text: str) -> int:
         """A number of ids that `encode` cannot stay below; found from the length alone, so it costs nothing."""
-        longest = self._longest_token_bytes
-        return 0 if longest is None else -(-len(text.encode("utf-8", "surrogatepass")) // longest)
+        return 0 if self._length_bound is None else self._length_bound.least_tokens(text)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Ids of a raw prompt, with the special tokens that the tokenizer adds by default."""
