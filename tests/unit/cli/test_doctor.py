@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -43,3 +46,19 @@ def test_json_is_one_object(run):
     report = json.loads(result.output)
     assert report["ok"] is False
     assert report["checks"][1] == {"name": "torch", "status": "fail", "found": "missing", "advice": "Install it."}
+
+
+def test_the_real_checks_run_in_the_command(tmp_path):
+    """`paceline doctor --json` on this machine prints what it found, and its exit code says what it printed."""
+    environment = os.environ | {"PACELINE_CACHE": str(tmp_path)}
+    command = [sys.executable, "-c", "from paceline.cli.main import main; main()", "doctor", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+
+    report = json.loads(ended.stdout)
+    names = [check["name"] for check in report["checks"]]
+    assert names[:3] == ["python", "torch", "device"]
+    assert {"memory", "ports", "ray", "cache"} <= set(names)
+    failed = [check for check in report["checks"] if check["status"] == "fail"]
+    assert report["ok"] is not bool(failed)
+    assert ended.returncode == (1 if failed else 0)
+    assert all(check["advice"] for check in report["checks"] if check["status"] != "ok")
