@@ -22,7 +22,7 @@ class ModelConfig(Section):
     """The target model."""
 
     source: str = "smollm2-135m"
-    """A name that `paceline models list` shows, a folder with safetensors, or a hub id such as org/name."""
+    """A name that `paceline models list` shows, a folder (beside the config file or a path), or a hub id: org/name."""
     name: str | None = None
     """Name that clients use. Default: the source, or the folder's last part."""
     revision: str | None = None
