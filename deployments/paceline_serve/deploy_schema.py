@@ -7,7 +7,7 @@ from ray.serve.schema import ServeDeploySchema
 from paceline.config.schema import DeploymentConfig
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET, drafter_deployment
 
-_SERVICERS = ("paceline.v1.generation_pb2_grpc.add_GenerationServiceServicer_to_server",)
+_SERVICERS = ("paceline_serve.grpc_door.add_generation_service",)
 
 
 def render(config: DeploymentConfig, *, proxy_location: str = "HeadOnly") -> ServeDeploySchema:

@@ -1,15 +1,17 @@
 """A whole platform on a real Ray, started once for all tests that need one."""
 
-import asyncio
 import time
 
+import grpc
 import httpx
 import pytest
 
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
+from paceline.rpc.auth import call_metadata
+from paceline.rpc.codec_target import decode_report, our_protocol
 from paceline.rpc.endpoint import Endpoint
-from paceline.rpc.target_client import TargetConnection
+from paceline.v1 import target_pb2, target_pb2_grpc
 from paceline_serve.local_platform import LocalPlatform
 from paceline_serve.local_ray import set_ray_environment
 from paceline_serve.model_files import fetch_models
@@ -55,16 +57,10 @@ class RunningPlatform:
     def target_report(self):
         """The target's own load report."""
         endpoint = self.endpoint(TARGET)
-
-        async def first_report():
-            connection = TargetConnection(endpoint.address, endpoint.token, peer=self.local.config.peer)
-            try:
-                async for report in connection.watch_load():
-                    return report
-            finally:
-                await connection.close()
-
-        return asyncio.run(first_report())
+        with grpc.insecure_channel(endpoint.address) as channel:
+            stub = target_pb2_grpc.TargetServiceStub(channel)
+            request = target_pb2.WatchLoadRequest(protocol=our_protocol())
+            return decode_report(next(iter(stub.WatchLoad(request, metadata=call_metadata(endpoint.token), timeout=5))))
 
     def wait_ready(self) -> None:
         def healthy():
