@@ -15,22 +15,19 @@ from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig
 from paceline_serve.drafter import DrafterReplica
 from paceline_serve.gateway import GatewayReplica
-from paceline_serve.names import GATEWAY, LIGHT_CPUS, TARGET, drafter_deployment
+from paceline_serve.names import GATEWAY, LIGHT_CPUS, TARGET, deployed_groups, drafter_deployment
 from paceline_serve.process_setup import actor_options
 from paceline_serve.target import TargetReplica
 
 _SPARE_REQUESTS = 32  # of a gateway, for health checks and refusals while it is full
+_QUEUED_REQUESTS = 64  # at a proxy, while every gateway is full; the gateways' own queues are the long ones
 _DRAFTER_REQUESTS = 5  # drafters serve none; Ray Serve wants a number above 0
 
 
 def build(args: Mapping[str, Any]) -> Application:
     """Build the application from ``{"config": ...}``, a `DeploymentConfig` without its tunables."""
     config = config_from_mapping(args["config"])
-    drafters = {
-        group: _drafter(config, group)
-        for group, section in config.drafters.items()
-        if section.place == "remote" and section.replicas > 0
-    }
+    drafters = {group: _drafter(config, group) for group in deployed_groups(config)}
     target = _target(config).bind(args["config"], drafters)
     return _gateway(config).bind(args["config"], target)
 
@@ -82,6 +79,7 @@ def _gateway(config: DeploymentConfig) -> serve.Deployment:
         name=GATEWAY,
         num_replicas=section.replicas,
         max_ongoing_requests=section.max_ongoing + _SPARE_REQUESTS,
+        max_queued_requests=_QUEUED_REQUESTS,
         graceful_shutdown_timeout_s=section.request_timeout_s,
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=1),
         **_COMMON,

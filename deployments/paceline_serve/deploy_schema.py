@@ -5,7 +5,7 @@ from typing import Any
 from ray.serve.schema import ServeDeploySchema
 
 from paceline.config.schema import DeploymentConfig
-from paceline_serve.names import APP_NAME, GATEWAY, TARGET, drafter_deployment
+from paceline_serve.names import APP_NAME, GATEWAY, TARGET, deployed_groups, drafter_deployment
 
 _SERVICERS = ("paceline_serve.grpc_door.add_generation_service",)
 
@@ -37,9 +37,4 @@ def _application(config: DeploymentConfig) -> dict[str, Any]:
 
 def deployment_names(config: DeploymentConfig) -> list[str]:
     """Names of all deployments of the application."""
-    remote = [
-        drafter_deployment(group)
-        for group, section in config.drafters.items()
-        if section.place == "remote" and section.replicas > 0
-    ]
-    return [GATEWAY, TARGET, *remote]
+    return [GATEWAY, TARGET, *map(drafter_deployment, deployed_groups(config))]

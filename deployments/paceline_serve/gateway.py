@@ -1,7 +1,6 @@
 """A gateway replica: both public doors, the router between plain and speculative, the relay of tokens."""
 
 import asyncio
-import ipaddress
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -13,13 +12,15 @@ from ray.serve.handle import DeploymentHandle
 
 from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig, Tunables
-from paceline.errors import PacelineError, UnauthenticatedError
+from paceline.errors import PacelineError
 from paceline.gateway.grpc_service import generate
 from paceline.gateway.http_app import build_app
+from paceline.gateway.peer_rule import check_peer
 from paceline.gateway.service import GatewayService
 from paceline.modeling.resolve import resolve_model
 from paceline.routing.policy import SpeculateWhenLive
 from paceline.rpc.auth import new_token
+from paceline.rpc.loopback import host_of
 from paceline.rpc.peer_server import PeerServer
 from paceline.rpc.replica_server import ReplicaServicer
 from paceline.rpc.status import status_of
@@ -36,6 +37,7 @@ from paceline_serve.serve_target_pool import ServeTargetPool
 logger = logging.getLogger(__name__)
 
 _WARM_UP_RETRY_S = 0.5
+_INTERNAL = "The gateway failed; its log has the details."
 
 
 class GatewayReplica:
@@ -64,7 +66,7 @@ class GatewayReplica:
             tunables=settings.tunables,
             metrics=metrics,
         )
-        self._loopback_only = _is_loopback(settings.gateway.host)
+        self._loopback_only = not settings.gateway.allow_remote_clients
         self._server = PeerServer(
             settings.peer,
             node_ip=node_address(),
@@ -76,25 +78,28 @@ class GatewayReplica:
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The HTTP app; Ray Serve calls this after the constructor."""
-        return build_app(lambda: self._service)
+        # Ray Serve's proxy sets x-request-id itself, from the request's own where there is one.
+        return build_app(lambda: self._service, loopback_only=self._loopback_only, echo_request_id=False)
 
     async def Generate(  # noqa: N802  # name from the proto
         self, request: generation_pb2.GenerateRequest, grpc_context: RayServegRPCContext
     ) -> AsyncIterator[generation_pb2.GenerateResponse]:
         """Answer one call of GenerationService/Generate."""
-        metadata = dict(grpc_context.invocation_metadata() or ())
-        messages = generate(request, self._service, traceparent=str(metadata.get("traceparent", "")))
         try:
-            self._check_caller(grpc_context)
-            async for message in messages:
-                yield message
+            messages = self._start(request, grpc_context)
+            try:
+                async for message in messages:
+                    yield message
+            finally:
+                await close_iterator(messages)
         except PacelineError as error:
-            code, details = status_of(error)
-            grpc_context.set_code(code)
-            grpc_context.set_details(details)
+            _set_status(grpc_context, error)
             raise
-        finally:
-            await close_iterator(messages)
+        except Exception:  # the client must get a status that says nothing about the inside
+            logger.exception("a gRPC call failed")
+            internal = PacelineError(_INTERNAL)
+            _set_status(grpc_context, internal)
+            raise internal from None
 
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Use new tunables for requests that arrive from now on; called by Ray Serve."""
@@ -107,16 +112,24 @@ class GatewayReplica:
         return peer_metadata(self._server.address, self._server.token)
 
     async def __del__(self) -> None:
-        if server := getattr(self, "_server", None):  # absent where the start failed
-            self._warming.cancel()
-            await self._pool.close()
-            self._service.close()
+        # A constructor that failed may have got to any point.
+        if warming := getattr(self, "_warming", None):
+            warming.cancel()
+        if pool := getattr(self, "_pool", None):
+            await pool.close()
+        if service := getattr(self, "_service", None):
+            service.close()
+        if server := getattr(self, "_server", None):
             await server.stop(0.0)
 
-    def _check_caller(self, grpc_context: RayServegRPCContext) -> None:
-        """Ray Serve's gRPC proxy binds every address of the machine; the configured one must hold all the same."""
-        if self._loopback_only and not _is_loopback(_host_of(grpc_context.peer())):
-            raise UnauthenticatedError("a client on the same machine; set gateway.host to serve other machines")
+    def _start(
+        self, request: generation_pb2.GenerateRequest, grpc_context: RayServegRPCContext
+    ) -> AsyncIterator[generation_pb2.GenerateResponse]:
+        if self._loopback_only:
+            # Ray Serve's gRPC proxy binds every address of the machine.
+            check_peer(_host_of_peer(grpc_context.peer()))
+        metadata = dict(grpc_context.invocation_metadata() or ())
+        return generate(request, self._service, traceparent=str(metadata.get("traceparent", "")))
 
     async def _warm_up(self) -> None:
         """Generate one token as soon as there is a target; until then /health answers 503."""
@@ -125,27 +138,24 @@ class GatewayReplica:
                 await self._service.warm_up()
             except PacelineError as error:
                 logger.info("not ready yet: %s", error)
-                await asyncio.sleep(_WARM_UP_RETRY_S)
+            except Exception:  # the task's border: without it the gateway would never be ready
+                logger.exception("warming up failed")
             else:
                 logger.info("ready: a target replica has generated a token")
                 return
+            await asyncio.sleep(_WARM_UP_RETRY_S)
 
 
 def _load_tokenizer(settings: DeploymentConfig) -> TextTokenizer:
     return TextTokenizer.load(resolve_model(settings.model.source, settings.model.revision))
 
 
-def _host_of(peer: str) -> str:
+def _set_status(grpc_context: RayServegRPCContext, error: PacelineError) -> None:
+    code, details = status_of(error)
+    grpc_context.set_code(code)
+    grpc_context.set_details(details)
+
+
+def _host_of_peer(peer: str) -> str:
     """Host of a gRPC peer such as ``ipv4:127.0.0.1:4711`` or ``ipv6:%5B::1%5D:4711``."""
-    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    mapped = getattr(address, "ipv4_mapped", None)
-    return (mapped or address).is_loopback
+    return host_of(unquote(peer).partition(":")[2])

@@ -1,5 +1,7 @@
 """Names and constants of the application's deployments, in one place so that all processes agree."""
 
+from paceline.config.schema import DeploymentConfig
+
 APP_NAME = "paceline"
 GATEWAY = "Gateway"
 TARGET = "Target"
@@ -10,3 +12,8 @@ LIGHT_CPUS = 0.1
 def drafter_deployment(group: str) -> str:
     """Name of the deployment that runs a drafter group."""
     return f"drafter-{group}"
+
+
+def deployed_groups(config: DeploymentConfig) -> list[str]:
+    """Drafter groups that have replicas of their own."""
+    return [group for group, section in config.drafters.items() if section.place == "remote" and section.replicas > 0]
