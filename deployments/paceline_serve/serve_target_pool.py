@@ -19,17 +19,17 @@ from paceline.errors import TargetUnavailableError
 from paceline.gateway.target_pool import PoolSnapshot
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline_serve.attempt_hold import AttemptHold, HoldResponse
 from paceline_serve.membership import Members, Membership
 from paceline_serve.names import TARGET
 from paceline_serve.peer_metadata import decode_identity, endpoint_of
-from paceline_serve.slot_queue import SlotQueue
+from paceline_serve.slot_queue import Lease, SlotQueue
 from paceline_serve.target_peer import TargetPeer
 
 logger = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
 _AVOID_S = 5.0  # a replica whose stream broke is not chosen again for this long, if there are others
-_SETTLE_S = 10.0  # a hold ends with its stream; beyond this the replica is taken for dead
 
 
 class HoldHandle(Protocol):
@@ -38,7 +38,7 @@ class HoldHandle(Protocol):
     def choose_replica(self, **hints: Collection[str]) -> AbstractAsyncContextManager[Any]:
         """Reserve a place on one replica for the length of the block."""
 
-    def dispatch(self, selection: Any, key: str) -> Any:
+    def dispatch(self, selection: Any, key: str) -> HoldResponse:
         """Call ``hold(key)`` on the replica that was chosen."""
 
 
@@ -57,7 +57,9 @@ class ServeTargetPool:
         self._retiring: set[asyncio.Task[None]] = set()
         self._avoid_until: dict[str, float] = {}  # by replica id
         self._identity: ModelIdentity | None = None
-        self._slots: SlotQueue[Any] = SlotQueue(self._reserve, max_taken=max_taken, is_empty=lambda: not self._peers)
+        self._slots: SlotQueue[Any] = SlotQueue(
+            self._reserve, max_taken=max_taken, is_empty=lambda: not self._peers, on_change=self._count
+        )
         membership.watch(TARGET, self._on_members)
 
     @property
@@ -84,43 +86,49 @@ class ServeTargetPool:
         for attempt in range(1, _MAX_ATTEMPTS + 1):
             started = False
             attempt_request = dataclasses.replace(request, key=f"{request_id}/{attempt}")
-            try:
-                async with contextlib.aclosing(self._attempt(attempt_request)) as batches:
-                    async for batch in batches:
-                        started = True
-                        yield batch
-            except TargetUnavailableError as error:
-                if started or attempt == _MAX_ATTEMPTS:
-                    raise
-                logger.warning("attempt %s failed before its first token: %s", attempt_request.key, error)
-            else:
-                return
+            # Outside the `try`: whoever has waited for a place in vain does not wait again.
+            async with self._slots.take() as lease:
+                try:
+                    async with contextlib.aclosing(self._attempt(attempt_request, lease)) as batches:
+                        async for batch in batches:
+                            started = True
+                            yield batch
+                except TargetUnavailableError as error:
+                    if started or attempt == _MAX_ATTEMPTS:
+                        raise
+                    logger.warning("attempt %s failed before its first token: %s", attempt_request.key, error)
+                else:
+                    return
 
     async def close(self) -> None:
         """End everything that still runs."""
         await self._slots.close()
         await asyncio.gather(*(target.close() for target in self._peers.values()))
 
-    async def _attempt(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:
-        async with self._slots.take() as lease:
-            self._count()
-            replica_id = lease.selection.replica_id
-            target = self._peers.get(replica_id)
-            if target is None:
-                raise TargetUnavailableError("the replica has just left")
-            hold = self._hold.dispatch(lease.selection, request.key)
-            settling = _Settling(hold, target, request.key)
-            lease.settle = settling.run
-            try:
-                async with contextlib.aclosing(target.stream(request)) as batches:
-                    async for batch in batches:
-                        settling.streamed = True
-                        yield batch
-            except TargetUnavailableError:
-                self._avoid_until[replica_id] = self._loop.time() + _AVOID_S
-                raise
-            finally:
-                self._count()
+    async def _attempt(
+        self, request: GenerationRequest, lease: Lease[Any]
+    ) -> AsyncGenerator[Sequence[GenerationChunk], None]:
+        replica_id = lease.selection.replica_id
+        target = self._peers.get(replica_id)
+        if target is None:
+            raise TargetUnavailableError("the replica has just left")
+        try:
+            hold = AttemptHold(self._dispatch(lease.selection, request.key), target, request.key)
+            lease.settle = hold.settle
+            async with contextlib.aclosing(target.stream(request)) as batches:
+                batch = await hold.first_batch(batches)
+                while batch is not None:
+                    yield batch
+                    batch = await anext(batches, None)
+        except TargetUnavailableError:
+            self._avoid_until[replica_id] = self._loop.time() + _AVOID_S
+            raise
+
+    def _dispatch(self, selection: Any, key: str) -> HoldResponse:
+        try:
+            return self._hold.dispatch(selection, key)
+        except (RayError, RayServeException) as error:
+            raise TargetUnavailableError(type(error).__name__) from error
 
     def _count(self) -> None:
         self._metrics.set(catalogue.QUEUED_REQUESTS, self._slots.num_waiting)
@@ -147,34 +155,6 @@ class ServeTargetPool:
                 self._peers[replica_id] = TargetPeer(endpoint_of(replica), peer=self._peer)
                 self._identity = decode_identity(replica.metadata["identity"])
         logger.info("target replicas: %s", ", ".join(sorted(self._peers)) or "none")
-
-
-class _Settling:
-    """What must happen before a place goes back: the attempt is over on the replica, and the hold with it."""
-
-    def __init__(self, hold: Any, target: TargetPeer, key: str) -> None:
-        self.streamed = False
-        self._hold = hold
-        self._target = target
-        self._key = key
-
-    async def run(self) -> None:
-        if not self.streamed:
-            # The stream may never have reached the replica, and then the hold would wait for it.
-            await self._target.abort(self._key)
-            self._hold.cancel()
-        try:
-            async with asyncio.timeout(_SETTLE_S):
-                await self._hold
-        except TimeoutError:
-            logger.warning("the hold of %s did not end with its stream", self._key)
-            self._hold.cancel()
-        except asyncio.CancelledError:
-            if (task := asyncio.current_task()) and task.cancelling():
-                raise
-            logger.debug("the hold of %s was cancelled", self._key)
-        except (RayError, RayServeException) as error:
-            logger.info("the hold of %s ended with %s", self._key, type(error).__name__)
 
 
 def _merge_groups(loads: Sequence[TargetLoad]) -> tuple[DrafterGroupStatus, ...]:

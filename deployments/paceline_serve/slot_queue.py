@@ -21,6 +21,7 @@ Selection = TypeVar("Selection")
 Reserve = Callable[[], AbstractAsyncContextManager[Selection]]
 
 _RETRY_AFTER_S = 1.0
+_CLOSED = "the gateway is going down"
 
 
 class Lease(Generic[Selection]):
@@ -46,18 +47,22 @@ class SlotQueue(Generic[Selection]):
         max_taken: int,
         max_reserving: int = 4,
         is_empty: Callable[[], bool] = lambda: False,
+        on_change: Callable[[], None] = lambda: None,
         patience_s: float = 30.0,
     ) -> None:
         """Build the queue.
 
         ``max_taken`` limits waiting requests and places together, ``max_reserving`` the tasks that wait inside
         ``reserve``. A request gives up after ``patience_s`` if there ``is_empty`` of replicas.
+        ``on_change`` is called after every change of `num_waiting` or `num_held`.
         """
         self._reserve = reserve
         self._max_taken = max_taken
         self._max_reserving = max_reserving
         self._is_empty = is_empty
+        self._on_change = on_change
         self._patience_s = patience_s
+        self._is_closed = False
         self._waiters: deque[asyncio.Future[Lease[Selection]]] = deque()
         self._num_reserving = 0
         self._num_held = 0
@@ -77,8 +82,11 @@ class SlotQueue(Generic[Selection]):
     async def take(self) -> AsyncIterator[Lease[Selection]]:
         """A place for the length of the block.
 
-        Raises OverloadedError if the queue is full, TargetUnavailableError if there is no replica.
+        Raises OverloadedError if the queue is full, TargetUnavailableError if there is no replica or the queue
+        is closed.
         """
+        if self._is_closed:
+            raise TargetUnavailableError(_CLOSED)
         if self.num_waiting + self._num_held >= self._max_taken:
             raise OverloadedError("The gateway's queue", _RETRY_AFTER_S)
         lease = await self._wait()
@@ -88,9 +96,10 @@ class SlotQueue(Generic[Selection]):
             lease.release()
 
     async def close(self) -> None:
-        """Stop waiting for places; held ones end with their requests."""
-        for waiter in self._waiters:
-            waiter.cancel()
+        """Give back all places; requests that wait for one get TargetUnavailableError."""
+        self._is_closed = True
+        while (waiter := self._next_waiter()) is not None:
+            waiter.set_exception(TargetUnavailableError(_CLOSED))
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -99,6 +108,7 @@ class SlotQueue(Generic[Selection]):
     async def _wait(self) -> Lease[Selection]:
         waiter: asyncio.Future[Lease[Selection]] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        self._on_change()
         self._start_reserving()
         try:
             return await self._be_patient(waiter)
@@ -110,6 +120,7 @@ class SlotQueue(Generic[Selection]):
         finally:
             if waiter in self._waiters:
                 self._waiters.remove(waiter)
+                self._on_change()
 
     async def _be_patient(self, waiter: "asyncio.Future[Lease[Selection]]") -> Lease[Selection]:
         while not waiter.done():
@@ -148,6 +159,7 @@ class SlotQueue(Generic[Selection]):
             return
         lease = Lease(selection)
         self._num_held += 1
+        self._on_change()
         waiter.set_result(lease)
         try:
             await lease.released.wait()
@@ -155,10 +167,12 @@ class SlotQueue(Generic[Selection]):
                 await lease.settle()
         finally:
             self._num_held -= 1
+            self._on_change()
 
     def _next_waiter(self) -> "asyncio.Future[Lease[Selection]] | None":
         while self._waiters:
             waiter = self._waiters.popleft()
+            self._on_change()
             if not waiter.done():
                 return waiter
         return None

@@ -78,4 +78,6 @@ class TargetPeer:
                     self._reported_at = self._loop.time()
             except PacelineError as error:
                 logger.info("load of target %s is unknown: %s", self.endpoint.replica_id, error)
+            except Exception:  # the task's border: without reports the replica would count as not ready for good
+                logger.exception("watching target %s failed", self.endpoint.replica_id)
             await asyncio.sleep(_RETRY_S * (0.5 + random.random()))

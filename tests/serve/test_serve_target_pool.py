@@ -6,13 +6,16 @@ from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
 import pytest
+from ray.serve.exceptions import ReplicaUnavailableError
 
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.errors import ContextLengthExceededError, TargetUnavailableError
 from paceline.rpc.holds import HoldRegistry
 from paceline.rpc.target_server import TargetServicer
+from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve.membership import Membership, ReplicaInfo
+from paceline_serve.metric_values import metric_value
 from paceline_serve.names import TARGET
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.serve_target_pool import ServeTargetPool
@@ -39,9 +42,14 @@ class Handle:
         self.holds: dict[str, HoldRegistry] = {}
         self.reserved = 0
         self.chosen: list[str] = []
+        self.refusal: Exception | None = None  # what the next calls of the broken replica end with
+        self.refuses_at_once = False
+        self.broken = ""
 
     @asynccontextmanager
     async def choose_replica(self, *, exclude=()):
+        if not self.holds:
+            await asyncio.sleep(60)
         name = next((name for name in self.holds if name not in exclude), next(iter(self.holds)))
         self.chosen.append(name)
         self.reserved += 1
@@ -51,7 +59,14 @@ class Handle:
             self.reserved -= 1
 
     def dispatch(self, selection, key) -> Hold:
-        return Hold(self.holds[selection.replica_id].hold(key))
+        if self.refusal is None or selection.replica_id != self.broken:
+            return Hold(self.holds[selection.replica_id].hold(key))
+        if self.refuses_at_once:
+            raise self.refusal
+        return Hold(self._refuse())
+
+    async def _refuse(self) -> bool:
+        raise self.refusal
 
 
 @asynccontextmanager
@@ -64,11 +79,12 @@ async def _fleet(**backends: StubBackend):
             server = await stack.enter_async_context(serving(TargetServicer(backend, holds)))
             metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(IDENTITY))
             members.append(ReplicaInfo(name, metadata))
-        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=10, metrics=Metrics(strict=True))
+        metrics = Metrics(strict=True)
+        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=10, metrics=metrics)
         membership.record(TARGET, members)
         await until(lambda: pool.snapshot().ready)
         try:
-            yield SimpleNamespace(pool=pool, handle=handle, membership=membership, members=members)
+            yield SimpleNamespace(pool=pool, handle=handle, membership=membership, members=members, metrics=metrics)
         finally:
             await pool.close()
 
@@ -140,6 +156,57 @@ async def test_a_fleet_of_broken_replicas_is_an_error_in_the_end():
 
         assert len(fleet.handle.chosen) == 3
         await until(lambda: fleet.handle.reserved == 0)
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_stream_whose_hold_is_refused_goes_to_another_replica(at_once):
+    """No stream runs without a request at Ray Serve, which could not count it otherwise."""
+    slow, healthy = StubBackend(), StubBackend()
+    slow.before_first = asyncio.Event()  # never: the refusal must be enough
+    async with _fleet(a=slow, b=healthy) as fleet:
+        fleet.handle.refusal, fleet.handle.broken = ReplicaUnavailableError("a is gone"), "a"
+        fleet.handle.refuses_at_once = at_once
+        ids = await asyncio.wait_for(_ids(fleet.pool.stream(generation("x/1"))), 5)
+
+        assert len(ids) == 8
+        assert fleet.handle.chosen == ["a", "b"]
+        await until(lambda: not slow.running and fleet.handle.reserved == 0)
+
+
+async def test_a_hold_that_ends_first_because_all_is_done_is_no_failure():
+    """A short answer may be over on the replica before its tokens arrive here."""
+    async with _fleet(a=StubBackend(per_batch=8)) as fleet:
+        for number in range(20):
+            assert len(await _ids(fleet.pool.stream(generation(f"r{number}/1")))) == 8
+
+        assert len(fleet.handle.chosen) == 20
+
+
+async def test_without_targets_one_patience_is_all(monkeypatch):
+    """A request that has waited for a place in vain does not wait again."""
+    async with _fleet(a=StubBackend()) as fleet:
+        fleet.membership.record(TARGET, [])
+        fleet.handle.holds.clear()
+        await until(lambda: not fleet.pool.snapshot().ready)
+        fleet.pool._slots._patience_s = 0.05
+        started = asyncio.get_running_loop().time()
+        with pytest.raises(TargetUnavailableError):
+            await _ids(fleet.pool.stream(generation()))
+
+        assert asyncio.get_running_loop().time() - started < 0.1
+
+
+async def test_gauges_are_right_when_all_is_over():
+    """The last thing that the gauges were told is that nothing waits and nothing runs."""
+    async with _fleet(a=StubBackend(pause_s=0.005)) as fleet:
+        stream = fleet.pool.stream(generation(max_tokens=1000))
+        await anext(stream)
+        assert metric_value(fleet.metrics.render(), catalogue.OPEN_STREAMS) == 1
+        await stream.aclose()
+        await until(lambda: fleet.handle.reserved == 0)
+
+        assert metric_value(fleet.metrics.render(), catalogue.OPEN_STREAMS) == 0
+        assert metric_value(fleet.metrics.render(), catalogue.QUEUED_REQUESTS) == 0
 
 
 async def test_a_refused_request_is_not_repeated():

@@ -202,3 +202,36 @@ async def test_a_failed_reservation_fails_one_request():
         await queue.take().__aenter__()
     async with queue.take() as lease:
         assert lease.selection == 1
+
+
+async def test_every_change_is_told():
+    """Whoever shows the numbers has the right ones when the queue is idle again."""
+    places = Places(1)
+    shown = []
+    queue = _queue(places, on_change=lambda: shown.append((queue.num_waiting, queue.num_held)))
+    async with queue.take():
+        waiting = asyncio.create_task(queue.take().__aenter__())
+        await _settle()
+        assert shown[-1] == (1, 1)
+        waiting.cancel()
+        await _settle()
+        assert shown[-1] == (0, 1)
+    await _settle()
+
+    assert shown[-1] == (0, 0)
+    await queue.close()
+
+
+async def test_closing_tells_the_requests_that_wait():
+    """A request that waits for a place hears that the gateway goes down, and so does one that comes later."""
+    places = Places(0)
+    queue = _queue(places)
+    waiting = asyncio.create_task(queue.take().__aenter__())
+    await _settle()
+    await queue.close()
+
+    with pytest.raises(TargetUnavailableError, match="going down"):
+        await waiting
+    with pytest.raises(TargetUnavailableError, match="going down"):
+        await queue.take().__aenter__()
+    assert places.waiting == 0
