@@ -6,7 +6,7 @@ What it learns must be kept here, in a module that it imports.
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Members = tuple["ReplicaInfo", ...]
@@ -18,7 +18,7 @@ class ReplicaInfo:
     """A running replica and what it published about itself."""
 
     replica_id: str
-    metadata: Mapping[str, Any]
+    metadata: Mapping[str, Any] = field(repr=False)  # has the replica's token
 
 
 class Membership:

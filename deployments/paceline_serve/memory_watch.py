@@ -36,8 +36,12 @@ class MemoryWatch:
 
     def _run(self) -> None:
         while not self._done.wait(_SAMPLE_S):
-            total = 0
-            for process in self._processes():
-                with contextlib.suppress(psutil.Error):  # it has ended meanwhile
-                    total += process.memory_info().rss
-            self.peak_bytes = max(self.peak_bytes, total)
+            with contextlib.suppress(psutil.Error):  # the list is as short-lived as the processes on it
+                self._sample(list(self._processes()))
+
+    def _sample(self, processes: list[psutil.Process]) -> None:
+        total = 0
+        for process in processes:
+            with contextlib.suppress(psutil.Error):  # it has ended meanwhile
+                total += process.memory_info().rss
+        self.peak_bytes = max(self.peak_bytes, total)

@@ -58,6 +58,23 @@ def test_the_memory_watch_sees_a_peak():
     assert 80 * 2**20 < watch.peak_bytes < 160 * 2**20
 
 
+def test_the_memory_watch_survives_processes_that_vanish():
+    """Looking for processes that end just then costs a sample, never the watch."""
+    failures = [psutil.NoSuchProcess(1), psutil.AccessDenied(1)]
+
+    def processes():
+        if failures:
+            raise failures.pop()
+        return [psutil.Process()]
+
+    with MemoryWatch(processes) as watch:
+        give_up_at = time.monotonic() + 5
+        while not watch.peak_bytes and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+
+    assert watch.peak_bytes > 0
+
+
 def test_values_are_read_from_metrics_text():
     """All series of a metric are added up; a metric that was never counted is 0."""
     metrics = Metrics()

@@ -42,6 +42,7 @@ def test_members_without_an_address_are_no_endpoints():
 
     assert (endpoint.replica_id, endpoint.address, endpoint.token) == ("a", "10.0.0.1:20000", "secret")
     assert "secret" not in repr(endpoint)
+    assert "secret" not in repr(published)
 
 
 def test_an_identity_survives_the_journey():
