@@ -20,6 +20,7 @@ def serve(
     config: Annotated[str, typer.Argument(help="A YAML file, or the name of a shipped one.")] = _DEFAULT_CONFIG,
     *,
     model: Annotated[str | None, typer.Option(metavar="FOLDER_OR_ID", help="Name, folder or hub id.")] = None,
+    revision: Annotated[str | None, typer.Option(help="Commit, tag or branch of a hub id.")] = None,
     drafter: Annotated[
         str | None, typer.Option(metavar="METHOD[:MODEL]", help="The only drafter group; 'none' for none.")
     ] = None,
@@ -34,9 +35,11 @@ def serve(
     """Run Paceline on this machine until Ctrl-C, or deploy it to a Ray cluster."""
     from paceline.config.load import load_config  # noqa: PLC0415
     from paceline.config.locate import find_config  # noqa: PLC0415
-    from paceline_serve.serve_flags import ServeFlags, with_flags  # noqa: PLC0415
+    from paceline_serve.serve_flags import ServeFlags, check_sources_elsewhere, with_flags  # noqa: PLC0415
 
-    flags = ServeFlags(model, drafter, engine, http_port, grpc_port)
+    flags = ServeFlags(model, revision, drafter, engine, http_port, grpc_port)
+    if address is not None:
+        check_sources_elsewhere(flags)
     settings = with_flags(load_config(find_config(config)), flags)
     if address is None:
         from paceline_serve.serve_command import serve_here  # noqa: PLC0415

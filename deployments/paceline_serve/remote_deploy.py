@@ -4,13 +4,18 @@ import json
 import time
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import typer
 
 from paceline.config.schema import DeploymentConfig
 from paceline.errors import ConfigError, SetupError
+from paceline.rpc.loopback import is_loopback
 from paceline_serve.names import APP_NAME
+from paceline_serve.remote_health import Health, wait_healthy
+from paceline_serve.serve_flags import folders_of
+from paceline_serve.start_failure import failure_of
 
 _APPLICATIONS = "/api/serve/applications/"
 _REQUEST_WITHIN_S = 30.0
@@ -19,46 +24,78 @@ _POLL_S = 2.0
 
 
 def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> None:
-    """Deploy or update the application; returns when all its replicas run. Nothing else there is touched."""
-    from paceline_serve.deploy_schema import render  # noqa: PLC0415  # imports Ray, which takes a second
+    """Deploy or update the application; returns when it answers, or runs where it cannot be reached from here.
 
-    with httpx.Client(base_url=address.rstrip("/"), timeout=_REQUEST_WITHIN_S) as http:
+    Other applications of the cluster stay as they are. A cluster that a Kubernetes RayService owns is set back
+    by its operator: there the application belongs into ``serveConfigV2``.
+    """
+    # These import Ray, which takes a second.
+    from ray._private.authentication.http_token_authentication import (  # noqa: PLC0415
+        get_auth_headers_if_auth_enabled,
+    )
+
+    from paceline_serve.deploy_schema import render  # noqa: PLC0415
+
+    host = urlsplit(address).hostname
+    if host is None:
+        raise ConfigError(f"'{address}' is no address of a Ray cluster; it looks like http://HEAD:8265.")
+    for folder in folders_of(config):
+        typer.echo(f"The folder {folder} must exist on every machine of the cluster.", err=True)
+    with httpx.Client(
+        base_url=address.rstrip("/"),
+        timeout=_REQUEST_WITHIN_S,
+        headers=get_auth_headers_if_auth_enabled({}),
+        trust_env=not is_loopback(host),
+    ) as http:
         running = _read(http)
         schema = render(config, proxy_location="EveryNode").model_dump(mode="json", exclude_unset=True)
         _write(http, merge(running, schema))
         _wait(http)
-    gateway = config.gateway
-    if as_json:
-        typer.echo(json.dumps({"model": config.model.served_name, "address": address, "http_port": gateway.http_port}))
-    else:
-        typer.echo(f"{config.model.served_name} runs on {address}; REST on port {gateway.http_port}")
+    _announce(config, f"[{host}]" if ":" in host else host, as_json=as_json)
 
 
 def merge(running: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema together with the other applications of the cluster, which Ray Serve would delete otherwise.
 
-    Raises ConfigError where the proxies already listen on other ports: Ray Serve ignores new ones.
+    Raises ConfigError where the proxies already run with other settings: Ray Serve ignores new ones.
     """
-    for section in ("http_options", "grpc_options"):
-        port = (running.get(section) or {}).get("port")
-        if running.get("applications") and port != schema[section]["port"]:
-            flag = section.replace("_options", "-port")
-            raise ConfigError(f"The cluster's proxies listen on port {port}. Use --{flag} {port}, or another cluster.")
+    _check_proxies(running, schema)
     others = [
         details["deployed_app_config"]
         for name, details in running.get("applications", {}).items()
         if name != APP_NAME and details.get("deployed_app_config")
     ]
-    return {**schema, "applications": [*others, *schema["applications"]]}
+    merged = dict(schema)
+    # At the top this setting would be the whole cluster's.
+    logging = merged.pop("logging_config", None)
+    ours = [{**application, "logging_config": logging} for application in schema["applications"]]
+    return {**merged, "applications": [*others, *ours]}
+
+
+def _check_proxies(running: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    for section, key, advice in (
+        ("http_options", "port", "Use --http-port {}, or another cluster."),
+        ("grpc_options", "port", "Use --grpc-port {}, or another cluster."),
+        ("http_options", "host", "Set gateway.host to {} in the configuration, or use another cluster."),
+    ):
+        found = (running.get(section) or {}).get(key)
+        if found is not None and found != schema[section][key]:
+            raise ConfigError(f"The cluster's proxies listen on {key} {found}. {advice.format(found)}")
 
 
 def _read(http: httpx.Client) -> dict[str, Any]:
     try:
         response = http.get(_APPLICATIONS)
         response.raise_for_status()
-    except httpx.HTTPError as error:
+        running: dict[str, Any] = response.json()
+    except httpx.HTTPStatusError as error:
+        if error.response.status_code in {httpx.codes.UNAUTHORIZED, httpx.codes.FORBIDDEN}:
+            raise SetupError(
+                f"The Ray cluster at {http.base_url} wants a token. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN."
+            ) from error
+        raise SetupError(f"The Ray cluster at {http.base_url} does not answer as one: {error}.") from error
+    except (httpx.HTTPError, json.JSONDecodeError) as error:
         raise SetupError(f"The Ray cluster at {http.base_url} does not answer: {error}.") from error
-    running: dict[str, Any] = response.json()
     return running
 
 
@@ -77,7 +114,24 @@ def _wait(http: httpx.Client) -> None:
         application = _read(http).get("applications", {}).get(APP_NAME, {})
         if application.get("status") == "RUNNING":
             return
-        if application.get("status") == "DEPLOY_FAILED":
-            raise SetupError(f"The application failed to deploy: {application.get('message', '')[-500:]}")
+        if failure := failure_of(application):
+            raise SetupError(f"The application failed to deploy: {failure}")
         time.sleep(_POLL_S)
     raise SetupError(f"The application was not running after {_RUNNING_WITHIN_S:g} s.")
+
+
+def _announce(config: DeploymentConfig, host: str, *, as_json: bool) -> None:
+    url, grpc_address = f"http://{host}:{config.gateway.http_port}", f"{host}:{config.gateway.grpc_port}"
+    health = wait_healthy(url)
+    facts = {"model": config.model.served_name, "http": url, "grpc": grpc_address, "health": health.value}
+    if as_json:
+        typer.echo(json.dumps(facts))
+        return
+    typer.echo(f"{facts['model']} is {'ready' if health is Health.READY else 'deployed'}")
+    typer.echo(f"  REST  {url}/v1")
+    typer.echo(f"  gRPC  {grpc_address}")
+    match health:
+        case Health.UNREACHABLE:
+            typer.echo("The REST port cannot be reached from here, so nobody has checked that it answers.")
+        case Health.REFUSED:
+            typer.echo("It answers callers on its own machines only; gateway.allow_remote_clients opens it to others.")

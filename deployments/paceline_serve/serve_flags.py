@@ -17,6 +17,7 @@ class ServeFlags:
     """What the command line says; None leaves the configuration's value."""
 
     model: str | None = None  # name, folder or hub id
+    revision: str | None = None  # of a hub id
     drafter: str | None = None  # METHOD[:MODEL], or "none"
     engine: str | None = None
     http_port: int | None = None
@@ -28,6 +29,8 @@ def with_flags(config: DeploymentConfig, flags: ServeFlags) -> DeploymentConfig:
     content: dict[str, Any] = config.model_dump()
     if flags.model is not None:
         content["model"] |= {"source": absolute_source(flags.model), "name": None, "revision": None}
+    if flags.revision is not None:
+        content["model"]["revision"] = flags.revision
     if flags.drafter is not None:
         content["drafters"] = _drafters(flags.drafter)
     if flags.engine is not None:
@@ -46,6 +49,20 @@ def absolute_source(source: str) -> str:
     """A folder as an absolute path: replicas have another working directory. Names and hub ids stay."""
     folder = Path(source).expanduser()
     return str(folder.resolve()) if folder.is_dir() else source
+
+
+def check_sources_elsewhere(flags: ServeFlags) -> None:
+    """Raise ConfigError where a flag names a folder by a path that means nothing on other machines."""
+    model_of_drafter = (flags.drafter or "").partition(":")[2]
+    for flag, source in (("--model", flags.model), ("--drafter", model_of_drafter)):
+        if source and not Path(source).is_absolute() and (Path(source).expanduser().is_dir() or source[0] in ".~"):
+            raise ConfigError(f"{flag} {source}: with --address, name the folder by its full path on the cluster.")
+
+
+def folders_of(config: DeploymentConfig) -> list[str]:
+    """Model folders that the configuration names; they must exist wherever a replica runs."""
+    sources = [config.model.source, *(section.model for section in config.drafters.values() if section.model)]
+    return [source for source in dict.fromkeys(sources) if Path(source).is_absolute()]
 
 
 def _drafters(flag: str) -> Mapping[str, Any]:

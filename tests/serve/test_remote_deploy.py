@@ -2,10 +2,11 @@ import json
 
 import httpx
 import pytest
+from ray.serve.schema import ServeDeploySchema
 
-from paceline.config.schema import DeploymentConfig
+from paceline.config.schema import DeploymentConfig, ModelConfig
 from paceline.errors import ConfigError, SetupError
-from paceline_serve import remote_deploy
+from paceline_serve import remote_deploy, remote_health
 from paceline_serve.deploy_schema import render
 from paceline_serve.start_failure import failure_of
 
@@ -13,9 +14,9 @@ _SCHEMA = render(DeploymentConfig()).model_dump(mode="json", exclude_unset=True)
 _OTHER = {"name": "other", "import_path": "other.app:app", "route_prefix": "/other"}
 
 
-def _running(http_port=8000, grpc_port=9000, **applications) -> dict:
+def _running(http_port=8000, grpc_port=9000, host="127.0.0.1", **applications) -> dict:
     return {
-        "http_options": {"port": http_port},
+        "http_options": {"host": host, "port": http_port},
         "grpc_options": {"port": grpc_port},
         "applications": applications,
     }
@@ -38,12 +39,27 @@ def test_our_own_old_application_is_replaced():
 
 
 @pytest.mark.parametrize(
-    ("ports", "flag"), [({"http_port": 80}, "--http-port 80"), ({"grpc_port": 90}, "--grpc-port 90")]
+    ("options", "advice"),
+    [
+        ({"http_port": 80}, "--http-port 80"),
+        ({"grpc_port": 90}, "--grpc-port 90"),
+        ({"host": "0.0.0.0"}, "gateway.host to 0.0.0.0"),  # noqa: S104
+    ],
 )
-def test_other_ports_are_refused_with_the_flag_to_use(ports, flag):
-    """Ray Serve would silently keep the old ports."""
-    with pytest.raises(ConfigError, match=flag):
-        remote_deploy.merge(_running(other={"deployed_app_config": _OTHER}, **ports), _SCHEMA)
+@pytest.mark.parametrize("applications", [{}, {"other": {"deployed_app_config": _OTHER}}])
+def test_other_doors_are_refused_with_what_to_do(options, advice, applications):
+    """Ray Serve would silently keep the doors that its proxies have, also where no application runs any more."""
+    with pytest.raises(ConfigError, match=advice):
+        remote_deploy.merge(_running(**options, **applications), _SCHEMA)
+
+
+def test_settings_of_the_whole_cluster_are_left_alone():
+    """How we log is our application's business, not that of the others."""
+    merged = remote_deploy.merge(_running(other={"deployed_app_config": _OTHER}), _SCHEMA)
+
+    assert "logging_config" not in merged
+    assert "logging_config" not in merged["applications"][0]
+    assert merged["applications"][1]["logging_config"] == _SCHEMA["logging_config"]
 
 
 def test_an_empty_cluster_takes_any_port():
@@ -57,8 +73,16 @@ class _Cluster:
     def __init__(self, *statuses: str) -> None:
         self.statuses = list(statuses)
         self.put = None
+        self.health = [200]
+        self.asked: list[httpx.Request] = []
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
+        self.asked.append(request)
+        if request.url.path == "/health":
+            status = self.health.pop(0) if len(self.health) > 1 else self.health[0]
+            if status is None:
+                raise httpx.ConnectError("refused", request=request)
+            return httpx.Response(status)
         if request.method == "PUT":
             self.put = json.loads(request.content)
             return httpx.Response(200)
@@ -73,9 +97,12 @@ def connect(monkeypatch):
     def connect_to(cluster) -> None:
         client = httpx.Client
         monkeypatch.setattr(remote_deploy, "_POLL_S", 0.0)
+        monkeypatch.setattr(remote_health, "_POLL_S", 0.0)
+        monkeypatch.setattr(remote_health, "_REACHED_WITHIN_S", 0.05)
         monkeypatch.setattr(
             httpx, "Client", lambda **options: client(transport=httpx.MockTransport(cluster), **options)
         )
+        monkeypatch.setattr(httpx, "get", lambda url, **_: client(transport=httpx.MockTransport(cluster)).get(url))
 
     return connect_to
 
@@ -88,7 +115,72 @@ def test_a_deployment_is_sent_and_waited_for(connect, capsys):
     remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265/", as_json=True)
 
     assert cluster.put["proxy_location"] == "EveryNode"
-    assert json.loads(capsys.readouterr().out)["model"] == "smollm2-135m"
+    assert ServeDeploySchema.model_validate(cluster.put).applications[0].name == "paceline"
+    assert json.loads(capsys.readouterr().out) == {
+        "model": "smollm2-135m",
+        "http": "http://head:8000",
+        "grpc": "head:9000",
+        "health": "ready",
+    }
+
+
+def test_a_deployment_that_runs_is_waited_for_until_it_answers(connect, capsys):
+    """RUNNING says that the replicas run; ready is who answers."""
+    cluster = _Cluster("RUNNING")
+    cluster.health = [None, 503, 503, 200]
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=False)
+
+    assert "smollm2-135m is ready" in capsys.readouterr().out
+    assert cluster.health == [200]
+
+
+@pytest.mark.parametrize(("status", "said"), [(None, "cannot be reached"), (401, "allow_remote_clients")])
+def test_what_cannot_be_checked_from_here_is_told(connect, capsys, status, said):
+    """Nobody is told that all is well where nobody has looked."""
+    cluster = _Cluster("RUNNING")
+    cluster.health = [status]
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=False)
+
+    shown = capsys.readouterr().out
+    assert said in shown
+    assert "is ready" not in shown
+
+
+def test_rays_token_is_sent(connect, monkeypatch):
+    """A cluster that wants a token gets the one that Ray finds for this user."""
+    monkeypatch.setattr(
+        "ray._private.authentication.http_token_authentication.get_auth_headers_if_auth_enabled",
+        lambda headers: {"Authorization": "Bearer of-the-test"},
+    )
+    cluster = _Cluster("RUNNING")
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=True)
+
+    told = {request.headers.get("authorization") for request in cluster.asked if request.url.port == 8265}
+    assert told == {"Bearer of-the-test"}
+
+
+def test_a_missing_token_is_told(connect):
+    """A cluster that wants a token is no cluster that is down."""
+    connect(lambda request: httpx.Response(401))
+
+    with pytest.raises(SetupError, match="RAY_AUTH_TOKEN"):
+        remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=True)
+
+
+def test_folders_are_pointed_out(connect, capsys):
+    """A model folder of this machine is not on the cluster's by itself."""
+    connect(_Cluster("RUNNING"))
+    config = DeploymentConfig(model=ModelConfig(source="/models/mine"))
+
+    remote_deploy.deploy_remote(config, "http://head:8265", as_json=True)
+
+    assert "/models/mine must exist on every machine" in capsys.readouterr().err
 
 
 def test_a_failed_deployment_is_told(connect):

@@ -5,7 +5,7 @@ import pytest
 from paceline.config.schema import DeploymentConfig, DrafterConfig, GatewayConfig
 from paceline.errors import ConfigError
 from paceline_serve.ports import check_ports, free_port
-from paceline_serve.serve_flags import ServeFlags, with_flags
+from paceline_serve.serve_flags import ServeFlags, check_sources_elsewhere, with_flags
 
 _CONFIG = DeploymentConfig(drafters={"ngram": DrafterConfig(method="ngram")})
 
@@ -39,6 +39,29 @@ def test_folders_become_absolute(tmp_path, monkeypatch):
 
     assert changed.model.source == str(tmp_path / "model")
     assert changed.drafters["draft-model"].model == str(tmp_path / "model")
+
+
+def test_a_revision_belongs_to_the_model_that_the_flags_name():
+    """--revision pins the hub id of --model."""
+    changed = with_flags(_CONFIG, ServeFlags(model="org/name", revision="v1"))
+
+    assert changed.model.revision == "v1"
+
+
+@pytest.mark.parametrize("flags", [ServeFlags(model="model"), ServeFlags(drafter="draft_model:./other")])
+def test_a_relative_folder_means_nothing_on_a_cluster(flags, tmp_path, monkeypatch):
+    """With --address a folder is named by its full path there."""
+    (tmp_path / "model").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigError, match="full path"):
+        check_sources_elsewhere(flags)
+
+
+def test_what_means_the_same_everywhere_passes():
+    """Names, hub ids and full paths are fine."""
+    check_sources_elsewhere(ServeFlags())
+    check_sources_elsewhere(ServeFlags(model="org/name", drafter="draft_model:/models/small"))
 
 
 def test_drafters_can_be_turned_off():
