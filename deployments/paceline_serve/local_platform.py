@@ -90,7 +90,8 @@ class LocalPlatform:
     def _ready(self) -> bool:
         """Whether a gateway has seen a real token."""
         try:
-            return httpx.get(f"{self.url}/health", timeout=2.0).status_code == httpx.codes.OK
+            # A web proxy that the environment names cannot reach this machine's own addresses.
+            return httpx.get(f"{self.url}/health", timeout=2.0, trust_env=False).status_code == httpx.codes.OK
         except httpx.HTTPError:
             return False  # the proxy starts before the gateway
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import psutil
 
+from paceline_serve.signals import signals_ignored
+
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 100 * 2**20  # handles carry keys and settings only
@@ -75,7 +77,11 @@ class LocalRay:
         return None if node is None else Path(node.get_logs_dir_path())
 
     def stop(self) -> None:
-        """End Ray and every process that it started; returns when all are gone."""
+        """End Ray and every process that it started; returns when all are gone, whatever signals come."""
+        with signals_ignored():
+            self._stop()
+
+    def _stop(self) -> None:
         import ray  # noqa: PLC0415
 
         children = self.processes()

@@ -7,17 +7,14 @@ import logging
 import time
 from typing import Any
 
-import grpc
 from ray import serve
 from ray.serve._private.client import ServeControllerClient
 from ray.serve.context import _get_global_client
 
 from paceline.config.schema import DeploymentConfig, PeerConfig
 from paceline.errors import SetupError
-from paceline.rpc.auth import call_metadata
 from paceline.rpc.endpoint import Endpoint
-from paceline.rpc.options import channel_options
-from paceline.v1 import common_pb2, common_pb2_grpc
+from paceline.rpc.replica_client import read_metrics
 from paceline_serve.deploy_schema import render
 from paceline_serve.membership import MEMBERSHIP
 from paceline_serve.names import APP_NAME
@@ -26,7 +23,6 @@ from paceline_serve.router_start import start_router
 from paceline_serve.start_failure import failure_of
 
 _MEMBERS_WITHIN_S = 10.0
-_METRICS_WITHIN_S = 5.0
 
 
 class LocalServe:
@@ -73,7 +69,7 @@ class LocalServe:
 
     def metrics(self, deployment: str, peer: PeerConfig) -> list[str]:
         """Metrics of each replica in Prometheus text, as its own process reports them."""
-        return [_metrics_text(endpoint, peer) for endpoint in self.endpoints(deployment)]
+        return [read_metrics(endpoint, peer) for endpoint in self.endpoints(deployment)]
 
 
 def _client() -> ServeControllerClient:
@@ -87,12 +83,3 @@ def _application() -> dict[str, Any]:
     details: dict[str, Any] = _client().get_serve_details()
     found: dict[str, Any] = details["applications"].get(APP_NAME, {})
     return found
-
-
-def _metrics_text(endpoint: Endpoint, peer: PeerConfig) -> str:
-    with grpc.insecure_channel(endpoint.address, options=channel_options(peer)) as channel:
-        stub = common_pb2_grpc.ReplicaServiceStub(channel)  # type: ignore[no-untyped-call]
-        response = stub.Metrics(
-            common_pb2.MetricsRequest(), metadata=call_metadata(endpoint.token), timeout=_METRICS_WITHIN_S
-        )
-    return str(response.text)

@@ -19,7 +19,7 @@ def serve_here(config: DeploymentConfig, *, as_json: bool) -> None:
     console = Console(stderr=True)
     with stop_on_signals():
         try:
-            check_ports(config.gateway)
+            check_ports(config.gateway)  # before a download of minutes
             with ProgressBars() as progress:
                 fetch_models(config, progress)
             console.print(f"starting {config.model.served_name}; the first token may take a minute")

@@ -1,20 +1,28 @@
+import io
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import httpx
 import psutil
 import pytest
+from rich.console import Console
 
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline_serve import demo
+from paceline_serve.demo import Verdicts
 from paceline_serve.local_platform import LocalPlatform, logical_cpus
 from paceline_serve.memory_watch import MemoryWatch
 from paceline_serve.metric_values import metric_value
-from paceline_serve.signals import StopRequestedError, stop_on_signals
+from paceline_serve.serve_flags import ServeFlags, with_flags
+from paceline_serve.signals import StopRequestedError, signals_ignored, stop_on_signals
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -34,6 +42,20 @@ def test_a_signal_ends_the_block(number):
         run()
 
     assert cleaned_up == [True]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_signals_cannot_cut_the_clean_up_short(number):
+    """A signal that comes while everything is being ended anyway changes nothing, and nothing afterwards."""
+    before = signal.getsignal(number)
+    with stop_on_signals():
+        with signals_ignored():
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+        with pytest.raises(StopRequestedError):
+            signal.raise_signal(number)
+
+    assert signal.getsignal(number) is before
 
 
 def test_handlers_are_restored():
@@ -90,6 +112,53 @@ def test_ray_believes_in_enough_cpus_for_all_replicas():
     config = load_config(find_config("disaggregated"))
 
     assert logical_cpus(config) >= 2 * 0.1 + 3 * 0.1 + 2 * 0.1 + 1
+
+
+def test_a_web_proxy_does_not_stand_before_the_doors_of_this_machine(monkeypatch):
+    """Readiness is asked directly, whatever proxy the environment names."""
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    class Healthy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+
+    with HTTPServer(("127.0.0.1", 0), Healthy) as server:
+        answering = threading.Thread(target=server.handle_request)
+        answering.start()
+        config = with_flags(load_config(find_config("local-cpu")), ServeFlags(http_port=server.server_port))
+        ready = LocalPlatform(config)._ready()
+        if not ready:
+            httpx.get(f"http://127.0.0.1:{server.server_port}/", trust_env=False)
+        answering.join()
+
+    assert ready
+
+
+def test_the_demo_fails_if_one_claim_does():
+    """One NO among the claims is remembered, in words, and shown."""
+    console = Console(file=io.StringIO())
+    verdicts = Verdicts(console)
+    verdicts.check("the sky is up", holds=True, found="above")
+    verdicts.check("the sea is up", holds=False, found="below")
+
+    assert verdicts.failed == ["the sea is up"]
+    assert "the sea is up: NO (below)" in console.file.getvalue()
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_demos_exit_code_is_the_verdict(broken, monkeypatch):
+    """`paceline demo` ends with 0 only if every claim held."""
+
+    def run(platform, verdicts, *, max_tokens):
+        verdicts.check("a claim", holds=not broken, found="it")
+        return []
+
+    monkeypatch.setattr(demo, "_run", run)
+    monkeypatch.setattr(demo, "fetch_models", lambda *_: None)
+
+    assert demo.run_demo(max_tokens=16) == int(broken)
 
 
 @pytest.mark.parametrize(
