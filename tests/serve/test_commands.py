@@ -1,6 +1,7 @@
 """The commands as a user runs them, in processes of their own."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -14,21 +15,38 @@ from paceline_serve.ports import free_port
 pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(400)]
 
 _PACELINE = [sys.executable, "-c", "from paceline.cli.main import main; main()"]
+# Nobody listens there: whatever goes through the proxy fails.
+_ENVIRONMENT = os.environ | {"HTTP_PROXY": "http://127.0.0.1:9", "http_proxy": "http://127.0.0.1:9", "NO_PROXY": ""}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
-def test_serve_runs_until_it_is_told_to_stop(number, tmp_path):
+def _terminate(serving: subprocess.Popen) -> None:
+    serving.send_signal(signal.SIGTERM)
+
+
+def _press_ctrl_c(serving: subprocess.Popen) -> None:
+    """As a terminal does it: the whole group hears of it, and again when the user is impatient."""
+    os.killpg(serving.pid, signal.SIGINT)
+    try:
+        serving.wait(timeout=1)
+    except subprocess.TimeoutExpired:
+        os.killpg(serving.pid, signal.SIGINT)
+
+
+@pytest.mark.parametrize("stop", [_press_ctrl_c, pytest.param(_terminate, marks=pytest.mark.full)])
+def test_serve_runs_until_it_is_told_to_stop(stop, tmp_path):
     """`paceline serve` prints addresses that answer at once, and a signal ends every process that it started."""
     http_port, grpc_port = free_port("127.0.0.1"), free_port("127.0.0.1")
     command = [*_PACELINE, "serve", "--json", "--http-port", str(http_port), "--grpc-port", str(grpc_port)]
     with (
         (tmp_path / "stderr").open("w") as errors,
-        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors) as serving,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=errors, env=_ENVIRONMENT, start_new_session=True
+        ) as serving,
     ):
         printed = json.loads(serving.stdout.readline())
         health = httpx.get(f"{printed['http']}/health", timeout=5)
         children = psutil.Process(serving.pid).children(recursive=True)
-        serving.send_signal(number)
+        stop(serving)
         serving.communicate(timeout=60)
 
     assert health.status_code == 200
@@ -36,8 +54,9 @@ def test_serve_runs_until_it_is_told_to_stop(number, tmp_path):
     pids = {pid for group in printed["pids"].values() for pid in group}
     assert len(pids) == 3
     assert pids <= {child.pid for child in children}
-    assert serving.returncode == 0
     assert [child for child in children if child.is_running()] == []
+    assert serving.returncode == 0
+    assert "Traceback" not in (tmp_path / "stderr").read_text()
 
 
 def test_serve_names_the_flag_for_a_busy_port(platform):
@@ -51,10 +70,11 @@ def test_serve_names_the_flag_for_a_busy_port(platform):
     assert "Traceback" not in refused.stderr
 
 
-@pytest.mark.full
 def test_demo_holds_what_it_claims():
-    """`paceline demo` ends with exit code 0, and every claim in its output is a yes."""
-    shown = subprocess.run([*_PACELINE, "demo"], capture_output=True, text=True, timeout=300, check=False)
+    """`paceline demo` ends with exit code 0, and every claim in its output is a yes, also behind a web proxy."""
+    shown = subprocess.run(
+        [*_PACELINE, "demo"], capture_output=True, text=True, timeout=300, check=False, env=_ENVIRONMENT
+    )
 
     assert shown.returncode == 0, shown.stdout
     assert shown.stdout.count(": yes (") == 7

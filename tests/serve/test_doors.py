@@ -78,6 +78,34 @@ def test_grpc_streams_the_same_ids_on_both_routes(platform):
     assert speculative[-1].summary.accepted_prediction_token_count > 0
 
 
+def test_both_doors_give_the_same_ids(platform):
+    """The same conversation has the same tokens over REST, as explain shows them, and over gRPC."""
+    answer = platform.chat(_COPY, max_tokens=24, explain=True, speculation={"mode": "on"})
+    messages = _generate(platform.grpc_address, mode=generation_pb2.SPECULATION_MODE_ON)
+    (rounds,) = answer["paceline"]["rounds"]
+    over_rest = []
+    for each in rounds:
+        over_rest += [token["id"] for token in each["drafted"][: each["accepted"]]]
+        over_rest += [each["target_token"]["id"]] if each["target_token"] else []
+
+    assert over_rest == _ids(messages)
+    text = "".join(chunk.text for message in messages for chunk in message.chunks)
+    assert text == answer["choices"][0]["message"]["content"]
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/models"])
+def test_a_request_id_comes_back_once(platform, path):
+    """Ray Serve's proxy returns the client's x-request-id; a second one would confuse whoever reads it."""
+    headers = {"x-request-id": "label-of-the-test"}
+    if path == "/v1/models":
+        response = httpx.get(f"{platform.url}{path}", headers=headers, timeout=30)
+    else:
+        body = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 1}
+        response = httpx.post(f"{platform.url}{path}", json=body, headers=headers, timeout=30)
+
+    assert response.headers.get_list("x-request-id") == ["label-of-the-test"]
+
+
 def test_grpc_errors_carry_their_code_and_reason(platform):
     """A group that is not deployed is NOT_FOUND, with the stable reason first in the details."""
     with pytest.raises(grpc.RpcError) as refused:

@@ -10,7 +10,7 @@ import pytest
 from paceline.telemetry import catalogue
 from paceline.v1 import common_pb2, generation_pb2, generation_pb2_grpc
 from paceline_serve.metric_values import metric_value
-from paceline_serve.names import TARGET, drafter_deployment
+from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
 
 pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(600)]
 
@@ -119,7 +119,7 @@ async def run_load(address: str) -> tuple[dict[int, tuple[int, ...]], list[tuple
 
 
 def test_mixed_load_changes_no_answer_and_leaves_nothing_behind(platform):
-    """Every whole answer has the ids of the same request alone; no page, place or session is left."""
+    """Whole answers have the ids of the same request alone; no page, place, session or Serve request is left."""
     alone, outcomes = asyncio.run(run_load(platform.grpc_address))
     whole = [(job, ids) for job, ids in outcomes if job.kind == "whole"]
     codes = {code for job, code in outcomes if job.kind == "malformed"}
@@ -132,7 +132,10 @@ def test_mixed_load_changes_no_answer_and_leaves_nothing_behind(platform):
         report = platform.target_report()
         load = report.load
         sessions = metric_value(platform.metrics(drafter_deployment("ngram")), catalogue.DRAFTER_SESSIONS)
-        return not (load.running or load.waiting or report.num_held or sessions) and load.free_pages == load.total_pages
+        held = load.running or load.waiting or report.num_held or sessions or platform.target_slots()
+        return not held and load.free_pages == load.total_pages
 
     platform.eventually(nothing_is_held, "an idle target and drafter")
     assert metric_value(platform.metrics(TARGET), catalogue.ACCEPTED_TOKENS) > 0
+    gateway = platform.metrics(GATEWAY)
+    assert metric_value(gateway, catalogue.QUEUED_REQUESTS) == metric_value(gateway, catalogue.OPEN_STREAMS) == 0
