@@ -9,6 +9,7 @@ from transformers import AutoTokenizer
 from paceline.modeling.loader import load_model
 from paceline.modeling.resolve import resolve_model
 from paceline.modeling.runner import ModelRunner
+from paceline.text.tokenizer import TextTokenizer
 from paged_text import PagedText, run_at_random
 from tiny_models import stock_logits, stock_model
 
@@ -78,5 +79,5 @@ def test_the_folder_knows_how_an_answer_ends(folder):
         [{"role": "user", "content": "Hi"}], tokenize=False, add_generation_prompt=True
     )
 
-    assert load_model(folder, dtype="float32", num_layers=1).eos_token_ids == (2,)
+    assert TextTokenizer.load(folder).eos_token_ids == (2,)
     assert prompt.endswith("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n")
