@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(600)]
 
 NUM_REQUESTS = 200
 AT_A_TIME = 16
-MAX_TOKENS = 24
+MAX_TOKENS = 12
 METADATA = (("application", "paceline"),)
 PROMPTS = (
     "Count to ten.",
