@@ -47,6 +47,14 @@ def test_a_sampled_answer_depends_on_its_seed_only(platform):
     assert plain["choices"][0]["message"] == speculative["choices"][0]["message"]
 
 
+def test_answers_without_a_seed_differ(platform):
+    """Each request without a seed draws one of its own, also when nothing else is going on."""
+    fields = {"temperature": 1.0, "max_tokens": 12}
+    texts = [platform.chat("Write a sentence.", **fields)["choices"][0]["message"]["content"] for _ in range(6)]
+
+    assert len(set(texts)) > 1
+
+
 def test_the_official_client_streams_a_chat(platform):
     """The openai package works unmodified: pieces of text, a finish reason, usage at the end."""
     with openai.OpenAI(base_url=f"{platform.url}/v1", api_key="none") as client:
