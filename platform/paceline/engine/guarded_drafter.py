@@ -47,12 +47,12 @@ class GuardedDrafter:
     @property
     def live(self) -> bool:
         """Whether the drafter is live and has not raised lately."""
-        return self._clock() >= self._paused_until and self._guard(lambda: self._inner.live, otherwise=False)
+        return self._clock() >= self._paused_until and self._peek(lambda: self._inner.live, otherwise=False)
 
     @property
     def detail(self) -> str:
         """Why it is not live."""
-        return self._fault if self._clock() < self._paused_until else self._guard(lambda: self._inner.detail, "")
+        return self._fault if self._clock() < self._paused_until else self._peek(lambda: self._inner.detail, "unknown")
 
     @property
     def num_pending(self) -> int:
@@ -84,6 +84,14 @@ class GuardedDrafter:
         self._sessions.difference_update(sessions)
         self._waiting.difference_update(sessions)
         self._guard(lambda: self._inner.close(sessions), None)
+
+    def _peek(self, read: Callable[[], T], otherwise: T) -> T:
+        """Read a property; changes nothing, because other threads ask for the state too."""
+        try:
+            return read()
+        except Exception:  # noqa: BLE001 - as in `_guard`; nothing to log but the fact
+            logger.debug("drafter group %s raised while it was asked for its state", self._group)
+            return otherwise
 
     def _guard(self, call: Callable[[], T], otherwise: T) -> T:
         try:

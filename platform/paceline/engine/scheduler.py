@@ -39,7 +39,8 @@ class Scheduler:
     def add(self, sequences: Iterable[Sequence]) -> None:
         """Queue the choices of one request, all or none."""
         arriving = list(sequences)
-        if len(self.waiting) + len(arriving) > self._limits.max_waiting + self._limits.max_running:
+        slots = self._limits.max_running - len(self.running)
+        if len(self.waiting) + len(arriving) > self._limits.max_waiting + slots:
             raise OverloadedError("the target's queue", retry_after_s=1.0)
         self.waiting.extend(arriving)
 

@@ -20,6 +20,7 @@ from paceline.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 _MAX_RESENDS = 2  # of one request, after NEED_SYNC
+_SLICE_S = 0.002  # of waiting for one group while others are waited for too
 _MAX_UNITS = 1000  # calls of one drafter's `collect` in one step: a drafter that idles cannot hold up the engine
 
 
@@ -171,36 +172,54 @@ class Speculation:
         self._metrics.count(catalogue.DRAFTER_CALLS, 1, group=group)
 
     def _gather(self, plan: StepPlan, started: float) -> None:
-        """Take ready replies of every drafter, then wait for the rows that deserve it."""
-        wanted: defaultdict[str, set[str]] = defaultdict(set)
+        """Take ready replies of every drafter; local ones work for theirs, remote ones are waited for a little."""
+        wanted = self._wanted(plan)
+        for group, slot in self._slots.items():
+            if not slot.local:
+                self._apply(group, slot.drafter.collect(0.0))
+            elif slot.drafter.num_pending:
+                self._work(group, wanted[group])
+        self._wait(wanted, started + self._settings.wait_share * self.step_time_s)
+        for group in wanted:
+            self._metrics.observe(catalogue.DRAFT_WAIT, time.monotonic() - started, group=group)
+
+    def _wanted(self, plan: StepPlan) -> defaultdict[str, list[SessionLedger]]:
+        """Sessions, by group, whose proposal could go into this pass and is not there."""
+        wanted: defaultdict[str, list[SessionLedger]] = defaultdict(list)
         for row in plan.rows:
             session = self._by_sequence.get(row.sequence)
             if session and row.max_drafts and session.outstanding and session.asked_depth:
-                wanted[session.group].add(session.name)
-        for group, slot in self._slots.items():
-            patience_s = float("inf") if slot.local else self._settings.wait_share * self.step_time_s
-            group_started = time.monotonic()
-            self._gather_group(group, wanted[group], started + patience_s)
-            if wanted[group]:
-                self._metrics.observe(catalogue.DRAFT_WAIT, time.monotonic() - group_started, group=group)
+                wanted[session.group].append(session)
+        return wanted
 
-    def _gather_group(self, group: str, wanted: set[str], give_up_at: float) -> None:
-        slot = self._slots[group]
-        drafter = slot.drafter
-        patient = {name for name in wanted if slot.local or not self._sessions[name].waited}
-        if drafter.num_pending or not slot.local:
+    def _work(self, group: str, wanted: list[SessionLedger]) -> None:
+        """Let a drafter of this process compute until the pass has what it wants; at least one unit."""
+        drafter = self._slots[group].drafter
+        for _ in range(_MAX_UNITS):
             self._apply(group, drafter.collect(0.0))
-        units_left = _MAX_UNITS
-        while drafter.live and drafter.num_pending and units_left:
-            missing = any(self._sessions[name].awaits_reply for name in patient)
-            left_s = give_up_at - time.monotonic()
-            if not missing or left_s <= 0:
+            if not drafter.num_pending or not any(session.awaits_reply for session in wanted):
+                return
+
+    def _wait(self, wanted: Mapping[str, list[SessionLedger]], give_up_at: float) -> None:
+        """Wait for all remote groups together; never for a row that was waited for in vain the last time."""
+        remote = {group: sessions for group, sessions in wanted.items() if not self._slots[group].local}
+        waited_for: set[str] = set()
+        while (left_s := give_up_at - time.monotonic()) > 0:
+            missing = {group: names for group, sessions in remote.items() if (names := self._missing(group, sessions))}
+            if not missing:
                 break
-            units_left -= 1
-            self._apply(group, drafter.collect(0.0 if slot.local else left_s))
-        for name in wanted:
-            session = self._sessions[name]
-            session.waited = session.outstanding and name in patient
+            for group, names in missing.items():
+                waited_for.update(names)
+                slice_s = left_s if len(missing) == 1 else min(left_s, _SLICE_S)
+                self._apply(group, self._slots[group].drafter.collect(slice_s))
+        for session in (session for sessions in remote.values() for session in sessions):
+            session.waited = session.name in waited_for and session.awaits_reply
+
+    def _missing(self, group: str, sessions: list[SessionLedger]) -> list[str]:
+        drafter = self._slots[group].drafter
+        if not (drafter.live and drafter.num_pending):
+            return []
+        return [session.name for session in sessions if session.awaits_reply and not session.waited]
 
     def _apply(self, group: str, replies: list[DraftReply]) -> None:
         resend = []

@@ -214,6 +214,7 @@ class GatewayService:
                 running=snapshot.running,
                 default_draft_tokens=limit,
                 speculation_enabled=self._tunables.speculation_enabled,
+                groups_known=snapshot.ready,
             ),
         )
 

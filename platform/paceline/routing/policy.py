@@ -17,6 +17,7 @@ class RoutingSnapshot:
     running: int  # choices that decode now
     default_draft_tokens: int  # the deployment's draft budget
     speculation_enabled: bool  # the operator's kill switch
+    groups_known: bool = True  # whether any target has reported lately
 
 
 class Policy(Protocol):
@@ -35,6 +36,8 @@ class SpeculateWhenLive:
             return _plain("the request turned speculation off")
         if not snapshot.speculation_enabled:
             return _plain("the operator turned speculation off")
+        if not snapshot.groups_known:
+            return _plain("the state of the drafter groups is not known at this moment")
         if preference.max_draft_tokens == 0 or snapshot.default_draft_tokens == 0:
             return _plain("the draft budget is 0")
         candidates = [group for group in snapshot.drafter_groups if preference.drafter in (None, group.name)]

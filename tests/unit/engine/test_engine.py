@@ -276,6 +276,20 @@ def test_a_full_queue_refuses_a_request_whole():
     harness.run()
 
 
+def test_the_queue_holds_what_it_says_once_all_places_are_taken():
+    """With every place running, exactly max_waiting choices may wait."""
+    harness = Harness(ToyRunner(LAW, VOCAB), max_running=2)
+    harness.scheduler._limits = type(harness.scheduler._limits)(2, 1, 64)
+    for number in range(2):
+        harness.submit(f"running{number}/1", PROMPT)
+    harness.engine.step()
+    harness.submit("waiting/1", PROMPT)
+
+    with pytest.raises(OverloadedError):
+        harness.submit("too-many/1", PROMPT)
+    harness.run()
+
+
 def test_explain_reports_each_round():
     """Rounds add up to the tokens, and name drafts, accepted count and the target's own token."""
     reference = plain().ids("plain/1")

@@ -39,6 +39,15 @@ def test_on_without_a_live_drafter_runs_plain_and_names_the_fault():
     assert "vocabulary differs" in plan.reason
 
 
+def test_groups_that_nobody_has_reported_are_not_said_to_be_missing():
+    """Without a report of any target the reason is that nothing is known, not that nothing is deployed."""
+    snapshot = RoutingSnapshot([], 0, 0, 5, speculation_enabled=True, groups_known=False)
+    plan = SpeculateWhenLive().decide(SpeculationPreference(SpeculationMode.ON), snapshot)
+
+    assert plan.route is Route.PLAIN
+    assert "not known" in plan.reason
+
+
 def test_no_group_and_no_budget_are_plain():
     """A deployment without drafters, or with budget 0, decodes plainly."""
     assert decide(groups=()).reason == "no drafter group is deployed"
