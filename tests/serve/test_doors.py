@@ -55,6 +55,18 @@ def test_answers_without_a_seed_differ(platform):
     assert len(set(texts)) > 1
 
 
+def test_several_choices_are_each_what_they_would_be_alone(platform):
+    """Choice 0 of a seed is the answer without `n`; the prompt is counted once, streamed or not."""
+    fields = {"temperature": 1.0, "seed": 5, "max_tokens": 16, "speculation": {"mode": "on"}}
+    one, two = (platform.chat(_COPY, **fields, n=n) for n in (1, 2))
+    texts = [choice["message"]["content"] for choice in two["choices"]]
+
+    assert texts[0] == one["choices"][0]["message"]["content"]
+    assert texts[1] != texts[0]
+    assert two["usage"]["prompt_tokens"] == one["usage"]["prompt_tokens"]
+    assert two["usage"]["completion_tokens"] > one["usage"]["completion_tokens"]
+
+
 def test_the_official_client_streams_a_chat(platform):
     """The openai package works unmodified: pieces of text, a finish reason, usage at the end."""
     with openai.OpenAI(base_url=f"{platform.url}/v1", api_key="none") as client:

@@ -105,21 +105,14 @@ def platform() -> Iterator[Platform]:
         asyncio.run(backend.close())
 
 
-async def check_alone(
-    platform: Platform, chosen: list[str], *, both_temperatures: bool
-) -> dict[tuple[int, float], Answer]:
-    """Each prompt by itself with every method; returns the plain answers.
-
-    Unless ``both_temperatures``, a method takes a prompt at one of the temperatures, by turns.
-    """
+async def check_alone(platform: Platform, chosen: list[str]) -> dict[tuple[int, float], Answer]:
+    """Each prompt by itself with every method; returns the plain answers."""
     plain: dict[tuple[int, float], Answer] = {}
     counts = {method: [0, 0] for method in METHODS if method}
     for temperature in TEMPERATURES:
         for seed, prompt in enumerate(chosen):
             plain[seed, temperature] = await platform.answer(prompt, None, seed=seed, temperature=temperature)
-            for turn, (method, count) in enumerate(counts.items()):
-                if not both_temperatures and TEMPERATURES[(seed + turn) % 2] != temperature:
-                    continue
+            for method, count in counts.items():
                 answer = await platform.answer(prompt, method, seed=seed, temperature=temperature)
                 platform.assert_same(
                     prompt, temperature, seed=seed, one=plain[seed, temperature], other=answer, what=method
@@ -155,9 +148,9 @@ async def check_mixed(platform: Platform, chosen: list[str], plain: dict[tuple[i
         )
 
 
-async def check_invariance(platform: Platform, chosen: list[str], *, both_temperatures: bool) -> None:
+async def check_invariance(platform: Platform, chosen: list[str]) -> None:
     platform.compared, platform.audited = 0, []
-    plain = await check_alone(platform, chosen, both_temperatures=both_temperatures)
+    plain = await check_alone(platform, chosen)
     await check_mixed(platform, chosen, plain)
     print(f"\n{platform.compared} comparisons, numeric ties: {platform.audited}")  # noqa: T201
     assert len(platform.audited) <= 0.02 * platform.compared
@@ -165,13 +158,13 @@ async def check_invariance(platform: Platform, chosen: list[str], *, both_temper
 
 async def test_the_same_seed_gives_the_same_ids_on_every_route(platform):
     """Every fourth prompt: off = ngram = draft model = remote of each, alone and beside 15 others."""
-    await check_invariance(platform, prompts(every=4), both_temperatures=False)
+    await check_invariance(platform, prompts(every=4))
 
 
 @pytest.mark.full
 async def test_the_same_seed_gives_the_same_ids_on_every_route_for_all_prompts(platform):
     """The long form of the same claim."""
-    await check_invariance(platform, prompts(every=1), both_temperatures=True)
+    await check_invariance(platform, prompts(every=1))
 
 
 async def test_a_drafter_that_is_the_target_is_always_right(platform):
