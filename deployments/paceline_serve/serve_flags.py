@@ -39,10 +39,7 @@ def with_flags(config: DeploymentConfig, flags: ServeFlags) -> DeploymentConfig:
         content["gateway"]["http_port"] = flags.http_port
     if flags.grpc_port is not None:
         content["gateway"]["grpc_port"] = flags.grpc_port
-    changed = config_from_mapping(content, source="The command line")
-    if changed.gateway.http_port == changed.gateway.grpc_port:
-        raise ConfigError("The REST and the gRPC API need different ports; change --http-port or --grpc-port.")
-    return changed
+    return config_from_mapping(content, source="The command line")
 
 
 def absolute_source(source: str) -> str:

@@ -10,9 +10,19 @@ from paceline_serve.serve_flags import ServeFlags, check_sources_elsewhere, with
 _CONFIG = DeploymentConfig(drafters={"ngram": DrafterConfig(method="ngram")})
 
 
-def test_no_flags_change_nothing():
-    """Without flags the configuration stays what the file says."""
-    assert with_flags(_CONFIG, ServeFlags()) == _CONFIG
+@pytest.mark.parametrize(
+    "drafter",
+    [
+        DrafterConfig(method="ngram", min_match_tokens=1),
+        DrafterConfig(method="draft_model", model="org/small", num_layers=4),
+    ],
+    ids=lambda drafter: drafter.method,
+)
+def test_no_flags_change_nothing(drafter):
+    """Without flags the configuration stays what the file says, whatever its drafters' methods."""
+    config = DeploymentConfig(drafters={"group": drafter})
+
+    assert with_flags(config, ServeFlags()) == config
 
 
 def test_flags_win_over_the_file():
@@ -77,7 +87,7 @@ def test_drafters_can_be_turned_off():
         (ServeFlags(drafter="ngram:org/x"), "has no model"),
         (ServeFlags(engine="steam"), "engine.kind"),
         (ServeFlags(http_port=90000), "gateway.http_port"),
-        (ServeFlags(http_port=9000), "--grpc-port"),
+        (ServeFlags(http_port=9000), "http_port and grpc_port"),
     ],
 )
 def test_nonsense_is_refused_in_words(flags, said):

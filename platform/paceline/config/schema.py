@@ -5,11 +5,20 @@
 """
 
 import re
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
+# Options of one drafting method that the other one does not have.
+_FOREIGN_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "ngram": frozenset({"model", "revision", "dtype", "num_layers", "kv_cache_tokens", "max_law_tokens"}),
+        "draft_model": frozenset({"min_match_tokens", "max_match_tokens"}),
+    }
+)
 
 
 class Section(BaseModel):
@@ -24,7 +33,7 @@ class ModelConfig(Section):
     source: str = "smollm2-135m"
     """A name that `paceline models list` shows, a folder (beside the config file or a path), or a hub id: org/name."""
     name: str | None = None
-    """Name that clients use. Default: the source, or the folder's last part."""
+    """Name that clients use. Default: the last part of the source."""
     revision: str | None = None
     """Commit, tag or branch of a hub id; pin a commit in production."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
@@ -44,7 +53,7 @@ class EngineConfig(Section):
     """The engine of each target replica."""
 
     kind: Literal["native"] = "native"
-    """Which engine decodes. Only the native one is built so far."""
+    """Which engine decodes. The native engine is the only one."""
     kv_cache_tokens: int = Field(default=16384, ge=64)
     """Size of the paged KV cache, in tokens."""
     page_size: int = Field(default=16, ge=1, le=256)
@@ -52,9 +61,9 @@ class EngineConfig(Section):
     max_running: int = Field(default=16, ge=1, le=1024)
     """Most choices that decode together."""
     max_waiting: int = Field(default=256, ge=0)
-    """Most choices that wait for admission; more are refused as overload."""
+    """Most choices that wait beyond those that max_running has room for; more are refused as overload."""
     step_tokens: int = Field(default=512, ge=1)
-    """Most tokens of one pass: decodes and drafts first, then prefill chunks."""
+    """Target size of a pass, in tokens. Prompts get a quarter or more; many decoding sequences may make it larger."""
     threads: int = Field(default=2, ge=1, le=256)
     """Threads of the target's arithmetic on CPU."""
 
@@ -67,9 +76,9 @@ class DrafterConfig(Section):
     place: Literal["remote", "in_process"] = "remote"
     """Replicas of their own behind gRPC, or inside each target replica."""
     replicas: int = Field(default=1, ge=0, le=256)
-    """Replicas of a remote group."""
+    """Remote only: replicas of the group."""
     threads: int = Field(default=1, ge=1, le=256)
-    """Threads of the drafter's arithmetic on CPU."""
+    """Remote only: threads of a replica's arithmetic on CPU. An in-process drafter uses the target's."""
     model: str | None = None
     """draft_model only: name, folder or hub id; it must have the target's vocabulary."""
     revision: str | None = None
@@ -87,17 +96,22 @@ class DrafterConfig(Section):
     max_match_tokens: int = Field(default=8, ge=1, le=64)
     """ngram only: longest suffix that is looked up."""
     session_ttl_s: float = Field(default=60.0, gt=0)
-    """A session without traffic for this long is dropped."""
+    """Remote only: a session without traffic for this long is dropped."""
 
     @model_validator(mode="after")
     def _check_method(self) -> "DrafterConfig":
         if self.method == "draft_model" and self.model is None:
             raise ValueError("a draft_model group needs 'model': a name, a folder or a hub id")
-        if self.method == "ngram" and self.model is not None:
-            raise ValueError("an ngram group has no model; remove 'model' or use method draft_model")
+        if foreign := sorted(self.model_fields_set & _FOREIGN_OPTIONS[self.method]):
+            raise ValueError(f"a group of method {self.method} has no {', '.join(foreign)}; remove the key")
         if self.min_match_tokens > self.max_match_tokens:
             raise ValueError("min_match_tokens must not exceed max_match_tokens")
         return self
+
+    @model_serializer(mode="wrap")
+    def _dump_own_options(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # A dump is read again, by replicas and as a file; another method's defaults would be refused there.
+        return {name: value for name, value in dump(self).items() if name not in _FOREIGN_OPTIONS[self.method]}
 
 
 class TargetConfig(Section):
@@ -121,7 +135,7 @@ class GatewayConfig(Section):
     host: str = "127.0.0.1"
     """Address that the HTTP door binds. Ray Serve's gRPC proxy binds every address of the machine in any case."""
     allow_remote_clients: bool = False
-    """True lets whoever reaches the ports use them; there are no API keys yet. False: loopback callers only."""
+    """True lets whoever reaches the ports use them; there are no API keys. False: loopback callers only."""
     http_port: int = Field(default=8000, ge=1, le=65535)
     """Port of the REST API."""
     grpc_port: int = Field(default=9000, ge=1, le=65535)
@@ -135,6 +149,12 @@ class GatewayConfig(Section):
     request_timeout_s: float = Field(default=600.0, gt=0)
     """Longest time of one request, from receipt to last token."""
 
+    @model_validator(mode="after")
+    def _check_ports(self) -> "GatewayConfig":
+        if self.http_port == self.grpc_port:
+            raise ValueError(f"http_port and grpc_port are both {self.http_port}; the two APIs need different ports")
+        return self
+
 
 class PeerConfig(Section):
     """gRPC between replicas."""
@@ -144,7 +164,7 @@ class PeerConfig(Section):
     port_max: int = Field(default=20999, ge=1024, le=65535)
     """Last port that a replica's own gRPC server may bind."""
     max_message_bytes: int = Field(default=8 * 2**20, ge=64 * 1024)
-    """Largest message between replicas."""
+    """Largest message between replicas; at least twice gateway.max_body_bytes, so that every prompt fits."""
     hold_open_s: float = Field(default=5.0, gt=0)
     """A hold without a stream ends after this long."""
 
@@ -165,7 +185,7 @@ class Tunables(Section):
     draft_wait_share: float = Field(default=0.5, ge=0, le=4)
     """Longest wait for a remote draft, as a share of the measured step time."""
     link_deadline_ms: int = Field(default=2000, ge=1)
-    """A draft older than this is not used any more."""
+    """A remote draft that arrives later than this after it was asked for is not used."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe level that is logged."""
 
@@ -195,4 +215,11 @@ class DeploymentConfig(Section):
         for name in self.drafters:
             if not _GROUP_NAME.fullmatch(name):
                 raise ValueError(f"drafter group name '{name}': use lower-case letters, digits and '-', at most 40")
+        return self
+
+    @model_validator(mode="after")
+    def _check_sizes(self) -> "DeploymentConfig":
+        # A token takes at most one byte of the body as text and up to three bytes as an id, most ids two or fewer.
+        if self.peer.max_message_bytes < (needed := 2 * self.gateway.max_body_bytes):
+            raise ValueError(f"peer.max_message_bytes must be at least twice gateway.max_body_bytes, here {needed}")
         return self

@@ -43,7 +43,7 @@ def test_every_mistake_is_listed_with_its_path(tmp_path):
     assert "  engine.page_size: Input should be greater than or equal to 1, got 0" in message
     assert "  engine.max_runing: unknown key; did you mean 'max_running'?" in message
     assert "  gateway.http_port: Input should be a valid integer" in message
-    assert "  drafters.x: an ngram group has no model" in message
+    assert "  drafters.x: a group of method ngram has no model" in message
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from paceline.config.schema import DeploymentConfig, DrafterConfig, ModelConfig, PeerConfig, Section
+from paceline.config.schema import DeploymentConfig, DrafterConfig, GatewayConfig, ModelConfig, PeerConfig, Section
 
 
 @pytest.mark.parametrize(
@@ -45,6 +45,52 @@ def test_port_ranges_must_not_be_empty():
     """The first peer port is not above the last."""
     with pytest.raises(ValidationError):
         PeerConfig(port_min=2000, port_max=1999)
+
+
+@pytest.mark.parametrize(
+    ("fields", "option"),
+    [
+        *(
+            ({"method": "ngram", option: value}, option)
+            for option, value in {
+                "model": "smollm2-135m",
+                "revision": "main",
+                "dtype": "float32",  # the default, and still nothing that the method has
+                "num_layers": 2,
+                "kv_cache_tokens": 8192,
+                "max_law_tokens": 16,
+            }.items()
+        ),
+        ({"method": "draft_model", "model": "small", "min_match_tokens": 1}, "min_match_tokens"),
+        ({"method": "draft_model", "model": "small", "max_match_tokens": 9}, "max_match_tokens"),
+    ],
+)
+def test_options_of_another_method_are_refused(fields, option):
+    """An option that the method does not have is an error that names it, never ignored."""
+    with pytest.raises(ValidationError, match=f"has no {option}"):
+        DrafterConfig(**fields)
+
+
+@pytest.mark.parametrize(
+    "config", [DrafterConfig(method="ngram"), DrafterConfig(method="draft_model", model="small", max_law_tokens=8)]
+)
+def test_a_dumped_drafter_can_be_read_again(config):
+    """A dump has the options of its method only, so a replica that reads it gets the same group."""
+    assert DrafterConfig.model_validate(config.model_dump()) == config
+
+
+def test_the_two_doors_need_different_ports():
+    """One port cannot serve both APIs, whichever of them the file names."""
+    with pytest.raises(ValidationError, match="both 9000"):
+        GatewayConfig(http_port=9000)
+
+
+def test_the_largest_body_fits_into_a_message():
+    """Replicas can send each other whatever prompt the gateway lets in."""
+    with pytest.raises(ValidationError, match="at least twice"):
+        DeploymentConfig(gateway=GatewayConfig(max_body_bytes=2**20), peer=PeerConfig(max_message_bytes=2**21 - 1))
+
+    DeploymentConfig(gateway=GatewayConfig(max_body_bytes=2**20), peer=PeerConfig(max_message_bytes=2**21))
 
 
 @pytest.mark.parametrize("section", Section.__subclasses__(), ids=lambda section: section.__name__)
