@@ -1,8 +1,9 @@
 """Every metric that Paceline exports. Names, units and labels are set here and nowhere else.
 
 Counters live in the hot path; rates and ratios are left to the query, which the doc text gives where one
-is wanted. Every process has all metrics of its role: gateways ``gateway.*``, targets ``engine.*``,
-``spec.*`` and ``link.*``, drafters ``drafter.*``.
+is wanted. Every process exports the whole catalogue and records its own part: gateways ``gateway.*``; targets
+``engine.*``, ``spec.*``, ``link.*`` and, for drafters inside them, ``drafter.failures``; drafter replicas
+``drafter.*``. A metric without labels that a process does not record stays at 0 there.
 """
 
 from paceline.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Label
@@ -52,7 +53,7 @@ _DROP_REASON = Label(
 _REFUSAL_REASON = Label(
     "reason",
     "Why the drafter did not draft.",
-    ("CONTEXT_LENGTH", "KV_FULL", "DRAFTER_FAILED", "INVALID_ROW", "OVERLOADED", "DEADLINE", "DRAINING"),
+    ("CONTEXT_LENGTH", "KV_FULL", "DRAFTER_FAILED", "INVALID_ROW", "OVERLOADED"),
 )
 
 _STEP_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 1.6, 3.2)
