@@ -26,7 +26,7 @@ class DrafterFacts:
     group: str
     vocabulary: VocabularyIdentity | None = None
     context_length: int | None = None
-    weights_version: str = ""  # acceptance is kept per version
+    weights_version: str = ""  # empty where the method has no weights
 
 
 def check_match(target: TargetFacts, drafter: DrafterFacts, *, group: str) -> None:
