@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 _MAX_ATTEMPTS = 3
 _AVOID_S = 5.0  # a replica whose stream broke is not chosen again for this long, if there are others
+_NEWS_S = 0.05  # Ray Serve may choose a new replica before this loop has heard of it
 
 
 class HoldHandle(Protocol):
@@ -54,9 +55,10 @@ class ServeTargetPool:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._peers: dict[str, TargetPeer] = {}  # by replica id
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._retiring: dict[asyncio.Task[None], TargetPeer] = {}
         self._avoid_until: dict[str, float] = {}  # by replica id
         self._identity: ModelIdentity | None = None
+        self._is_closed = False
         self._slots: SlotQueue[Any] = SlotQueue(
             self._reserve, max_taken=max_taken, is_empty=lambda: not self._peers, on_change=self._count
         )
@@ -87,7 +89,7 @@ class ServeTargetPool:
             started = False
             attempt_request = dataclasses.replace(request, key=f"{request_id}/{attempt}")
             # Outside the `try`: whoever has waited for a place in vain does not wait again.
-            async with self._slots.take() as lease:
+            async with self._slots.take(admitted=attempt > 1) as lease:
                 try:
                     async with contextlib.aclosing(self._attempt(attempt_request, lease)) as batches:
                         async for batch in batches:
@@ -102,13 +104,20 @@ class ServeTargetPool:
 
     async def close(self) -> None:
         """End everything that still runs."""
+        self._is_closed = True
         await self._slots.close()
-        await asyncio.gather(*(target.close() for target in self._peers.values()))
+        retiring = dict(self._retiring)
+        for task in retiring:
+            task.cancel()
+        await asyncio.gather(*retiring, return_exceptions=True)
+        await asyncio.gather(*(target.close() for target in (*self._peers.values(), *retiring.values())))
 
     async def _attempt(
         self, request: GenerationRequest, lease: Lease[Any]
     ) -> AsyncGenerator[Sequence[GenerationChunk], None]:
         replica_id = lease.selection.replica_id
+        if replica_id not in self._peers:
+            await asyncio.sleep(_NEWS_S)
         target = self._peers.get(replica_id)
         if target is None:
             raise TargetUnavailableError("the replica has just left")
@@ -145,16 +154,22 @@ class ServeTargetPool:
             self._loop.call_soon_threadsafe(self._apply_members, members)
 
     def _apply_members(self, members: Members) -> None:
+        if self._is_closed:
+            return
         present = {replica.replica_id: replica for replica in members if "identity" in replica.metadata}
-        for replica_id in self._peers.keys() - present.keys():
-            task = asyncio.create_task(self._peers.pop(replica_id).retire())
-            self._retiring.add(task)
-            task.add_done_callback(self._retiring.discard)
-        for replica_id, replica in present.items():
-            if replica_id not in self._peers:
-                self._peers[replica_id] = TargetPeer(endpoint_of(replica), peer=self._peer)
-                self._identity = decode_identity(replica.metadata["identity"])
+        endpoints = {replica_id: endpoint_of(replica) for replica_id, replica in present.items()}
+        # Also one that opened another port under its old id.
+        for replica_id in [key for key, target in self._peers.items() if endpoints.get(key) != target.endpoint]:
+            self._retire(self._peers.pop(replica_id))
+        for replica_id in endpoints.keys() - self._peers.keys():
+            self._peers[replica_id] = TargetPeer(endpoints[replica_id], peer=self._peer)
+            self._identity = decode_identity(present[replica_id].metadata["identity"])
         logger.info("target replicas: %s", ", ".join(sorted(self._peers)) or "none")
+
+    def _retire(self, target: TargetPeer) -> None:
+        task = asyncio.create_task(target.retire())
+        self._retiring[task] = target
+        task.add_done_callback(self._retiring.pop)
 
 
 def _merge_groups(loads: Sequence[TargetLoad]) -> tuple[DrafterGroupStatus, ...]:

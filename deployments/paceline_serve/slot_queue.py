@@ -79,15 +79,18 @@ class SlotQueue(Generic[Selection]):
         return self._num_held
 
     @asynccontextmanager
-    async def take(self) -> AsyncIterator[Lease[Selection]]:
+    async def take(self, *, admitted: bool = False) -> AsyncIterator[Lease[Selection]]:
         """A place for the length of the block.
+
+        ``admitted`` is for a further attempt of a request that was let in before: a full queue does not refuse it,
+        because what fills the queue may be its own earlier place, which goes back later.
 
         Raises OverloadedError if the queue is full, TargetUnavailableError if there is no replica or the queue
         is closed.
         """
         if self._is_closed:
             raise TargetUnavailableError(_CLOSED)
-        if self.num_waiting + self._num_held >= self._max_taken:
+        if not admitted and self.num_waiting + self._num_held >= self._max_taken:
             raise OverloadedError("The gateway's queue", _RETRY_AFTER_S)
         lease = await self._wait()
         try:

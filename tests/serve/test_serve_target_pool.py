@@ -70,7 +70,7 @@ class Handle:
 
 
 @asynccontextmanager
-async def _fleet(**backends: StubBackend):
+async def _fleet(*, max_taken: int = 10, **backends: StubBackend):
     handle, membership = Handle(), Membership()
     async with contextlib.AsyncExitStack() as stack:
         members = []
@@ -80,7 +80,7 @@ async def _fleet(**backends: StubBackend):
             metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(IDENTITY))
             members.append(ReplicaInfo(name, metadata))
         metrics = Metrics(strict=True)
-        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=10, metrics=metrics)
+        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=max_taken, metrics=metrics)
         membership.record(TARGET, members)
         await until(lambda: pool.snapshot().ready)
         try:
@@ -145,6 +145,14 @@ async def test_an_attempt_that_fails_before_its_first_token_goes_to_another_repl
         assert len(first) == len(second) == 8
         assert fleet.handle.chosen == ["a", "b", "b"]
         assert healthy.ended == ["x/2", "y/1"]
+
+
+async def test_a_gateway_that_is_full_still_tries_another_replica():
+    """A request's own earlier place does not count against its next attempt."""
+    broken = StubBackend(error=TargetUnavailableError("it is going down"))
+    async with _fleet(max_taken=1, a=broken, b=StubBackend()) as fleet:
+        assert len(await _ids(fleet.pool.stream(generation("x/1")))) == 8
+        assert fleet.handle.chosen == ["a", "b"]
 
 
 async def test_a_fleet_of_broken_replicas_is_an_error_in_the_end():
@@ -244,3 +252,50 @@ async def test_the_snapshot_adds_up_what_targets_report():
     assert snapshot.queued == 1
     assert [(group.name, group.live) for group in snapshot.drafter_groups] == [("ngram", True)]
     assert fleet.pool.identity == IDENTITY
+
+
+async def test_a_replica_with_a_new_address_is_reached_there():
+    """What a replica publishes under its old id replaces what was known."""
+    backend = StubBackend()
+    async with (
+        _fleet(a=StubBackend(error=TargetUnavailableError("the old one"))) as fleet,
+        serving(TargetServicer(backend, fleet.handle.holds["a"])) as server,
+    ):
+        metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(IDENTITY))
+        fleet.membership.record(TARGET, [ReplicaInfo("a", metadata)])
+        await asyncio.sleep(0)
+
+        assert len(await _ids(fleet.pool.stream(generation("x/1")))) == 8
+        assert backend.ended == ["x/1"]
+
+
+async def test_a_chosen_replica_may_become_known_a_moment_later():
+    """Ray Serve may hand out a new replica before the gateway's loop has heard of it."""
+    async with _fleet(a=StubBackend()) as fleet:
+        fleet.membership.record(TARGET, [])
+        await until(lambda: not fleet.pool.snapshot().ready)
+        answer = asyncio.create_task(_ids(fleet.pool.stream(generation("x/1"))))
+        await until(lambda: bool(fleet.handle.chosen))
+        fleet.membership.record(TARGET, fleet.members)
+
+        assert len(await answer) == 8
+        assert fleet.handle.chosen == ["a"]
+
+
+async def test_a_closed_pool_keeps_no_connection():
+    """Replicas that were finishing their streams are closed too, and later news opens nothing."""
+    backend = StubBackend(pause_s=0.005)
+    async with _fleet(a=backend) as fleet:
+        stream = fleet.pool.stream(generation(max_tokens=100_000))
+        await anext(stream)
+        fleet.membership.record(TARGET, [])
+        await until(lambda: not fleet.pool.snapshot().ready)
+        (retiring,) = fleet.pool._retiring
+        await fleet.pool.close()
+        fleet.membership.record(TARGET, fleet.members)
+        await asyncio.sleep(0.05)
+
+        assert retiring.done()
+        await until(lambda: not backend.running)
+        assert fleet.pool._peers == {}
+        await stream.aclose()

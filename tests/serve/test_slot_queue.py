@@ -235,3 +235,13 @@ async def test_closing_tells_the_requests_that_wait():
     with pytest.raises(TargetUnavailableError, match="going down"):
         await queue.take().__aenter__()
     assert places.waiting == 0
+
+
+async def test_a_further_attempt_is_not_refused_for_its_own_place():
+    """A request that was let in once is not turned away by a queue that it fills itself; a new one is."""
+    queue = _queue(Places(2), max_taken=1)
+    async with queue.take():
+        async with queue.take(admitted=True) as lease:
+            assert lease.selection == 2
+        with pytest.raises(OverloadedError):
+            await queue.take().__aenter__()
