@@ -68,6 +68,7 @@ class LinkRunner:
         self._endpoints_changed = asyncio.Event()
         self._round = 0
         self._incarnation = ""
+        self._up_since: float | None = None  # clock time; None while no link is up
 
     def wake(self) -> None:
         """There is something to send."""
@@ -101,7 +102,7 @@ class LinkRunner:
 
     async def _try(self, endpoint: Endpoint) -> str:
         """Serve over one replica; returns why that ended."""
-        started = self._clock()
+        self._up_since = None
         try:
             await self._serve(endpoint)
             why = "the replica is leaving" if endpoint not in self._chooser else "the replica ended the link"
@@ -117,7 +118,8 @@ class LinkRunner:
         except Exception:  # the border of the task: a link must never end for good
             logger.exception("drafter group %s: link to %s failed", self._group, endpoint.address)
             why = "the link failed; see the target's log"
-        if self._clock() - started > SETTLED_AFTER_S:
+        # Not from the start of the try: a replica that never says welcome must not pass for a link that lived.
+        if self._up_since is not None and self._clock() - self._up_since > SETTLED_AFTER_S:
             self._chooser.succeeded(endpoint)
         self._chooser.failed(endpoint)
         return why
@@ -129,6 +131,7 @@ class LinkRunner:
                 facts, first_round = await asyncio.wait_for(self._shake_hands(stream), HANDSHAKE_S)
             except TimeoutError:
                 raise DrafterUnavailableError(self._group, f"no welcome within {HANDSHAKE_S:g} s") from None
+            self._up_since = self._clock()
             self._owner.link_up(facts, self._incarnation)
             logger.info("drafter group %s: linked to %s", self._group, endpoint.address)
             await _first_of(self._send(stream), self._receive(stream, first_round), self._until_removed(endpoint))

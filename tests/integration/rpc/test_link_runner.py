@@ -105,6 +105,31 @@ async def test_silent_replica_is_given_up_after_the_handshake_time(monkeypatch):
         assert owner.ups == []
 
 
+async def test_a_replica_that_hangs_is_asked_more_and_more_rarely(monkeypatch):
+    """The time that a handshake takes in vain is not the life of a link, and forgives nothing."""
+    monkeypatch.setattr(link_runner, "HANDSHAKE_S", 0.02)
+    monkeypatch.setattr(link_runner, "SETTLED_AFTER_S", 0.02)
+
+    class Hanging:
+        async def connect(self, _group, _endpoint):
+            return self
+
+        async def write(self, _message):
+            return
+
+        async def read(self):
+            await asyncio.sleep(60)
+
+        async def close(self):
+            return
+
+    owner = Owner()
+    async with running(Hanging(), owner) as runner:
+        runner.set_endpoints([A])
+        await until(lambda: len(owner.downs) >= 3)
+        assert runner._chooser._failures["a"].num >= 3
+
+
 async def test_unexpected_error_does_not_end_the_search(servicer):
     """A bug in the transport is logged and the next try goes on."""
 
