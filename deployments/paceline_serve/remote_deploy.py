@@ -57,7 +57,8 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
 def merge(running: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema together with the other applications of the cluster, which Ray Serve would delete otherwise.
 
-    Raises ConfigError where the proxies already run with other settings: Ray Serve ignores new ones.
+    Raises ConfigError where the proxies already run with other settings or without our gRPC service: Ray Serve
+    ignores new ones.
     """
     _check_proxies(running, schema)
     others = [
@@ -81,6 +82,16 @@ def _check_proxies(running: Mapping[str, Any], schema: Mapping[str, Any]) -> Non
         found = (running.get(section) or {}).get(key)
         if found is not None and found != schema[section][key]:
             raise ConfigError(f"The cluster's proxies listen on {key} {found}. {advice.format(found)}")
+    served = running.get("grpc_options")  # absent where Ray Serve does not run yet
+    if served is None:
+        return
+    wanted = schema["grpc_options"]["grpc_servicer_functions"]
+    if missing := sorted(set(wanted) - set(served.get("grpc_servicer_functions") or ())):
+        raise ConfigError(
+            "Ray Serve runs on the cluster already, and its proxies were started without Paceline's gRPC service, "
+            f"which cannot be added while they run. Start Ray Serve with {', '.join(missing)} among its "
+            "grpc_servicer_functions, or use another cluster."
+        )
 
 
 def _read(http: httpx.Client) -> dict[str, Any]:

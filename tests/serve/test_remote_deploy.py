@@ -11,13 +11,14 @@ from paceline_serve.deploy_schema import render
 from paceline_serve.start_failure import failure_of
 
 _SCHEMA = render(DeploymentConfig()).model_dump(mode="json", exclude_unset=True)
+_SERVICERS = _SCHEMA["grpc_options"]["grpc_servicer_functions"]
 _OTHER = {"name": "other", "import_path": "other.app:app", "route_prefix": "/other"}
 
 
-def _running(http_port=8000, grpc_port=9000, host="127.0.0.1", **applications) -> dict:
+def _running(http_port=8000, grpc_port=9000, host="127.0.0.1", servicers=_SERVICERS, **applications) -> dict:
     return {
         "http_options": {"host": host, "port": http_port},
-        "grpc_options": {"port": grpc_port},
+        "grpc_options": {"port": grpc_port, "grpc_servicer_functions": list(servicers)},
         "applications": applications,
     }
 
@@ -51,6 +52,20 @@ def test_other_doors_are_refused_with_what_to_do(options, advice, applications):
     """Ray Serve would silently keep the doors that its proxies have, also where no application runs any more."""
     with pytest.raises(ConfigError, match=advice):
         remote_deploy.merge(_running(**options, **applications), _SCHEMA)
+
+
+@pytest.mark.parametrize("options", [{}, _running(servicers=["other.add_service"])["grpc_options"]])
+def test_proxies_without_our_grpc_service_are_refused(options):
+    """Ray Serve would silently go on without it, or without a gRPC port at all."""
+    with pytest.raises(ConfigError, match="started without Paceline's gRPC service"):
+        remote_deploy.merge(_running() | {"grpc_options": options}, _SCHEMA)
+
+
+def test_proxies_with_more_grpc_services_than_ours_are_fine():
+    """Another application's service does not stand in the way of ours."""
+    running = _running(servicers=["other.add_service", *_SERVICERS])
+
+    assert remote_deploy.merge(running, _SCHEMA)["applications"][0]["name"] == "paceline"
 
 
 def test_settings_of_the_whole_cluster_are_left_alone():
