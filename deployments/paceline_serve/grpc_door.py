@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+from paceline.errors import TargetUnavailableError
+from paceline.rpc.status import abort_with
 from paceline.v1 import generation_pb2_grpc
 
 Handler = Callable[[Any, Any], AsyncIterator[bytes]]
@@ -47,6 +49,8 @@ def relay_promptly(handler: Handler) -> Relay:
             draining.cancel()
             # Ray Serve looks at the context while it cleans up, which crashes the process once the call is gone.
             await asyncio.wait([draining])
+        if draining.cancelled():  # from within: a cancel of the call itself has been raised above
+            await abort_with(context, TargetUnavailableError("the answer was cut off inside the server"))
         draining.result()  # raises what the handler raised
 
     return relay

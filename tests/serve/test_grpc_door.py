@@ -1,5 +1,6 @@
 import asyncio
 
+import grpc
 import pytest
 from ray.serve._private.grpc_util import gRPCGenericServer
 from ray.serve._private.proxy_request_response import gRPCStreamingType
@@ -96,3 +97,27 @@ async def test_ray_serves_own_server_gets_the_relay():
     assert context.written == [b"from ray serve"]
     assert (_METHOD, gRPCStreamingType.UNARY_STREAM) in made
     assert server.service_handler_factory is factory
+
+
+async def test_a_cancel_from_inside_ray_serve_is_an_error_of_the_call():
+    """A client that did not cancel is told that the answer was cut off, and may try again."""
+
+    class AbortedError(Exception):
+        pass
+
+    class Aborting(Context):
+        async def abort(self, code, details, trailers):
+            raise AbortedError(code, details)
+
+    async def handler(request, context):
+        yield b"1"
+        raise asyncio.CancelledError
+
+    context = Aborting(reads=True)
+    with pytest.raises(AbortedError) as caught:
+        await relay_promptly(handler)(b"", context)
+
+    code, details = caught.value.args
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "cut off" in details
+    assert context.written == [b"1"]
