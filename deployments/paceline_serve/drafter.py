@@ -66,7 +66,7 @@ class DrafterReplica:
     async def __del__(self) -> None:
         if server := getattr(self, "_server", None):  # absent where the start failed
             await server.stop(_STOP_GRACE_S)
-            self._servicer.close()
+            await asyncio.get_running_loop().run_in_executor(None, self._servicer.close)  # it joins a thread
 
 
 def _build(group: str, config: DrafterConfig, device: str) -> BuiltDrafter:
