@@ -1,9 +1,12 @@
 """A Ray of our own on this machine, and nothing of it left behind."""
 
+import contextlib
 import logging
 import os
 import signal
 import threading
+import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 100 * 2**20  # handles carry keys and settings only
 _EXIT_WAIT_S = 10.0
+_POLL_S = 0.05
 _MAX_GRPC_MESSAGE_BYTES = 8 * 2**20
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -67,7 +71,7 @@ class LocalRay:
         """Everything that was started and still runs."""
         for process in psutil.Process().children(recursive=True):
             self._children.setdefault(process.pid, process)
-        return [process for process in list(self._children.values()) if process.is_running()]
+        return [process for process in list(self._children.values()) if is_alive(process)]
 
     def log_folder(self) -> Path | None:
         """Where the processes write their logs."""
@@ -86,8 +90,25 @@ class LocalRay:
 
         children = self.processes()
         ray.shutdown()
-        _, alive = psutil.wait_procs(children, timeout=_EXIT_WAIT_S)
-        for process in alive:
+        for process in _wait_ended(children):
             logger.warning("process %s did not end and is killed", process.pid)
-            process.kill()
-        psutil.wait_procs(alive, timeout=_EXIT_WAIT_S)
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        _wait_ended(children)
+        psutil.wait_procs(children, timeout=0)  # takes the exit codes of our own children
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether a process still runs. One that has ended may stay as a zombie if its parent does not ask for it."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _wait_ended(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Wait a while for processes to end; returns those that did not."""
+    give_up_at = time.monotonic() + _EXIT_WAIT_S
+    while (alive := [process for process in processes if is_alive(process)]) and time.monotonic() < give_up_at:
+        time.sleep(_POLL_S)
+    return alive
