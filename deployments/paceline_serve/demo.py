@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import httpx
 import psutil
 from rich.console import Console
+from rich.text import Text
 
 from paceline.cli.models import ProgressBars
 from paceline.client.conversation import AnswerFacts, ChatQuestion, TextPiece, Turn
@@ -19,11 +20,12 @@ from paceline.errors import AnswerFailedError
 from paceline.telemetry import catalogue
 from paceline.telemetry.instruments import Counter
 from paceline_serve.local_platform import LocalPlatform
+from paceline_serve.local_ray import is_alive
 from paceline_serve.memory_watch import MemoryWatch
 from paceline_serve.metric_values import metric_value
 from paceline_serve.model_files import fetch_models
 from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
-from paceline_serve.ports import free_port
+from paceline_serve.ports import EVERY_ADDRESS, free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
 from paceline_serve.signals import StopRequestedError, stop_on_signals
 
@@ -58,36 +60,42 @@ class Verdicts:
 
     def check(self, claim: str, *, holds: bool, found: str) -> None:
         """Print one claim with what was found; remember it if it does not hold."""
-        mark = "[green]yes[/green]" if holds else "[red]NO[/red]"
-        self.console.print(f"  {claim}: {mark} ({found})")
+        mark = ("yes", "green") if holds else ("NO", "red")
+        self.console.print(Text.assemble(f"  {claim}: ", mark, f" ({found})"))
         if not holds:
             self.failed.append(claim)
 
 
 def run_demo(*, max_tokens: int) -> int:
     """Run it; returns the exit code, 0 if every claim holds."""
-    console = Console(highlight=False, soft_wrap=True)
+    # What a model writes is shown as it is, brackets and colons too.
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     verdicts = Verdicts(console)
     config = _config()
-    with ProgressBars() as progress:
-        fetch_models(config, progress)
     platform = LocalPlatform(config)
     try:
+        # From before the fetch: a model that is converted takes more memory than one that runs.
         with stop_on_signals(), MemoryWatch(lambda: [psutil.Process(), *platform.ray.processes()]) as memory:
+            with ProgressBars() as progress:
+                fetch_models(config, progress)
             processes = _run(platform, verdicts, max_tokens=max_tokens)
     except StopRequestedError:
         console.print("stopped; everything that was started has ended")
         return _EXIT_INTERRUPTED
-    left = [process.pid for process in processes if process.is_running()]
+    left = [process.pid for process in processes if is_alive(process)]
     verdicts.check(
         f"all {len(processes)} processes have ended",
         holds=not left,
         found=f"still there: {left}" if left else "none left",
     )
     peak = memory.peak_bytes
-    verdicts.check("peak resident memory at most 4 GB", holds=peak <= _MOST_BYTES, found=f"{peak / 2**30:.2f} GB")
+    verdicts.check(
+        "peak resident memory at most 4 GB",
+        holds=peak <= _MOST_BYTES,
+        found=f"{peak / 2**30:.2f} GB, over fetching and running",
+    )
     if verdicts.failed:
-        console.print(f"[red]The demo failed:[/red] {'; '.join(verdicts.failed)}")
+        console.print(Text.assemble(("The demo failed:", "red"), f" {'; '.join(verdicts.failed)}"))
     return 1 if verdicts.failed else 0
 
 
@@ -116,7 +124,7 @@ def _wait_for_drafter(url: str) -> None:
 def _config() -> DeploymentConfig:
     config = load_config(find_config("local-cpu"))
     host = config.gateway.host
-    return with_flags(config, ServeFlags(http_port=free_port(host), grpc_port=free_port(host)))
+    return with_flags(config, ServeFlags(http_port=free_port(host), grpc_port=free_port(EVERY_ADDRESS)))
 
 
 def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> None:

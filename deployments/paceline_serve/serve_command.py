@@ -16,7 +16,7 @@ from paceline_serve.signals import StopRequestedError, stop_on_signals
 
 def serve_here(config: DeploymentConfig, *, as_json: bool) -> None:
     """Run on this machine until Ctrl-C or SIGTERM, then end everything that was started."""
-    console = Console(stderr=True)
+    console = Console(stderr=True, markup=False, emoji=False)  # names are shown as they are
     with stop_on_signals():
         try:
             check_ports(config.gateway)  # before a download of minutes

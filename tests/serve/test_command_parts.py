@@ -12,12 +12,13 @@ import psutil
 import pytest
 from rich.console import Console
 
+from paceline.client.conversation import AnswerFacts
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve import demo
-from paceline_serve.demo import Verdicts
+from paceline_serve.demo import DemoAnswer, Verdicts
 from paceline_serve.local_platform import LocalPlatform, logical_cpus
 from paceline_serve.memory_watch import MemoryWatch
 from paceline_serve.metric_values import metric_value
@@ -159,6 +160,41 @@ def test_the_demos_exit_code_is_the_verdict(broken, monkeypatch):
     monkeypatch.setattr(demo, "fetch_models", lambda *_: None)
 
     assert demo.run_demo(max_tokens=16) == int(broken)
+
+
+def test_the_demo_shows_a_models_text_as_it_is(monkeypatch, capsys):
+    """Brackets and colons that a model writes are neither styles nor pictures, and break nothing."""
+    text = "a[0] [red]b[/red] [/never-opened] :smile:"
+    facts = AnswerFacts("m", "stop", 1, 2, 1, 0, "plain", text, None, 0, None, None, 0, 0, "strict", "f")
+
+    def run(platform, verdicts, *, max_tokens):
+        demo._show(platform, verdicts, max_tokens=max_tokens)
+        verdicts.check(text, holds=False, found=text)
+        return []
+
+    monkeypatch.setattr(demo, "_run", run)
+    monkeypatch.setattr(demo, "fetch_models", lambda *_: None)
+    monkeypatch.setattr(demo, "_check_processes", lambda *_: None)
+    monkeypatch.setattr(demo, "_counted", lambda *_: 1.0)
+    monkeypatch.setattr(demo, "_ask", lambda *_: DemoAnswer(text, facts, 1.0))
+    monkeypatch.setattr(LocalPlatform, "url", "http://nowhere")
+    demo.run_demo(max_tokens=16)
+
+    shown = capsys.readouterr().out
+    assert f"Answer: {text}\n" in shown
+    assert f"route plain: {text}\n" in shown
+    assert f"{text}: NO ({text})" in shown
+
+
+def test_the_demos_memory_includes_the_fetch(monkeypatch, capsys):
+    """A conversion that takes too much is found, though it is over before anything runs."""
+    code = "x = bytearray(120 * 2**20); x[::4096] = b'1' * len(x[::4096]); import time; time.sleep(1)"
+    monkeypatch.setattr(demo, "fetch_models", lambda *_: subprocess.run([sys.executable, "-c", code], check=True))
+    monkeypatch.setattr(demo, "_run", lambda *_, **__: [])
+    monkeypatch.setattr(demo, "_MOST_BYTES", psutil.Process().memory_info().rss + 60 * 2**20)
+
+    assert demo.run_demo(max_tokens=16) == 1
+    assert "peak resident memory at most 4 GB: NO" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
