@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
-# cpu installs the tested versions. Any other value, such as cu130, leaves the build of torch to pip.
+# cpu installs the tested versions. Any other value, such as cu130, is only a label for pip's own choice of torch.
 TORCH ?= cpu
 VENV ?= .venv
 PYTHON := $(VENV)/bin/python
@@ -22,7 +22,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 .PHONY: setup
-setup: $(STAMP) ## Make .venv and install everything; TORCH=cpu (default) or a CUDA name such as cu130
+setup: $(STAMP) ## Make .venv and install everything; TORCH=cpu (default), or any label for pip's own choice of torch
 
 $(STAMP): pyproject.toml constraints-cpu.txt
 	@set -eu; \
@@ -44,8 +44,15 @@ $(STAMP): pyproject.toml constraints-cpu.txt
 	  constraints=$(VENV)/constraints.txt; \
 	  grep -v '^torch==' constraints-cpu.txt > $$constraints; \
 	fi; \
+	for stamp in $(VENV)/.installed-*; do \
+	  if [ -e "$$stamp" ] && [ "$$stamp" != "$@" ]; then \
+	    echo "removing torch, which was installed for TORCH=$${stamp##*.installed-}"; \
+	    $(PYTHON) -m pip uninstall --quiet --yes torch; \
+	  fi; \
+	done; \
 	echo "installing the packages; the first time takes some minutes"; \
 	$(PYTHON) -m pip install --quiet --disable-pip-version-check -c $$constraints -e '.[dev]'; \
+	$(PYTHON) -c 'import torch; print(f"torch {torch.__version__}, CUDA: {torch.version.cuda}")'; \
 	rm -f $(VENV)/.installed-*; \
 	touch $@
 
