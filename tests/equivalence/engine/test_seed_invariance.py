@@ -1,16 +1,15 @@
 """On the real model, a seed gives the same token ids whatever drafts, and whoever shares the pass."""
 
 import asyncio
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from audit import audit
 from paceline.backends.native import NativeBackend
+from paceline.bench.prompts import load_prompts
 from paceline.config.schema import DeploymentConfig, DrafterConfig, Tunables
 from paceline.core.generation import ChoiceStats, GenerationRequest
 from paceline.core.plans import Plan, Route
@@ -40,8 +39,7 @@ METHODS = (None, "ngram", "small", "remote-ngram", "remote-small")
 
 def prompts(every: int) -> list[str]:
     """Every n-th prompt of the project's own list."""
-    path = Path(__file__).parents[3] / "platform/paceline/bench/prompts.jsonl"
-    return [json.loads(line)["prompt"] for line in path.read_text().splitlines()][::every]
+    return [prompt.prompt for prompt in load_prompts()][::every]
 
 
 class Answer(NamedTuple):
