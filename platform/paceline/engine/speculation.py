@@ -180,7 +180,7 @@ class Speculation:
             elif slot.drafter.num_pending:
                 self._work(group, wanted[group])
         self._wait(wanted, started + self._settings.wait_share * self.step_time_s)
-        for group in wanted:
+        for group in (group for group, sessions in wanted.items() if sessions):
             self._metrics.observe(catalogue.DRAFT_WAIT, time.monotonic() - started, group=group)
 
     def _wanted(self, plan: StepPlan) -> defaultdict[str, list[SessionLedger]]:
