@@ -157,14 +157,28 @@ class DrafterLoop:
 
     def _open(self, work: LinkWork) -> set[str]:
         """Open the message's sessions; return those that were refused."""
-        room = max(0, self._max_sessions - len(self._leases))
-        refused = [opening.session for opening in work.openings[room:]]
+        fitting, refused = self._fitting(work)
         if refused:
             self._refuse(work.port, refused, "OVERLOADED")
-        named = [self._leases.open(work.port, opening, self._clock()) for opening in work.openings[:room]]
+        named = [self._leases.open(work.port, opening, self._clock()) for opening in fitting]
         if named and not self._guarded(lambda: self._drafter.open(named), [opening.session for opening in named]):
             refused = [opening.session for opening in work.openings]
         return set(refused)
+
+    def _fitting(self, work: LinkWork) -> tuple[list[DraftOpening], list[str]]:
+        """Openings that there is room for, and the sessions of the others; one that is open already needs none."""
+        room = self._max_sessions - len(self._leases)
+        fitting: list[DraftOpening] = []
+        refused: list[str] = []
+        for opening in work.openings:
+            if self._leases.names_of(work.port, [opening.session]):
+                fitting.append(opening)
+            elif room > 0:
+                fitting.append(opening)
+                room -= 1
+            else:
+                refused.append(opening.session)
+        return fitting, refused
 
     def _unless_late(self, row: DraftRequest, received_at: float) -> DraftRequest:
         # A late draft is of no use, but the tokens are: the next row builds on them.

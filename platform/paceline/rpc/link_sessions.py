@@ -38,6 +38,7 @@ class _Session:
     opening: DraftOpening
     announced: bool = False  # the drafter behind the present link has the opening
     unsent: DraftRequest | None = None
+    base_length: int = 0  # of the newest row: what it takes the drafter to have
     awaited_length: int | None = None  # context length of the request without an answer
     asked_at: float = 0.0
     deadline_at: float = 0.0  # 0: none
@@ -93,7 +94,8 @@ class LinkSessions:
         for session in self._sessions.values():
             if session.unsent is None:
                 continue
-            if not session.announced:
+            # With its opening, a row from zero can always be applied: see `_is_stale`.
+            if not session.announced or session.unsent.base_length == 0:
                 openings.append(session.opening)
                 session.announced = True
             rows.append(_with_time_left(session, session.unsent, now))
@@ -129,8 +131,10 @@ class LinkSessions:
             return Admission(None, "closed")
         if isinstance(reply, DraftProposal):
             return self._admit_proposal(session, reply, now)
-        if isinstance(reply, NeedSync) and reply.from_length <= 0:
-            session.announced = False  # it does not know the session: say again what it is
+        if isinstance(reply, NeedSync):
+            if _is_stale(reply, session):
+                return Admission(None, "stale")
+            session.announced = session.announced and reply.from_length > 0  # unknown there: say again what it is
         return Admission(reply, None, _settle(session, now))
 
     def _admit_proposal(self, session: _Session, proposal: DraftProposal, now: float) -> Admission:
@@ -149,6 +153,7 @@ class LinkSessions:
 
 def _ask(session: _Session, row: DraftRequest, now: float) -> None:
     session.unsent = row if session.unsent is None else _merge(session.unsent, row)
+    session.base_length = session.unsent.base_length
     session.awaited_length = row.context_length
     session.asked_at = now
     session.deadline_at = now + row.deadline_ms / 1e3 if row.deadline_ms else 0.0
@@ -175,6 +180,11 @@ def _with_time_left(session: _Session, row: DraftRequest, now: float) -> DraftRe
     if not row.deadline_ms:
         return row
     return replace(row, deadline_ms=max(1, int((session.deadline_at - now) * 1e3)))
+
+
+def _is_stale(need: NeedSync, session: _Session) -> bool:
+    """Whether the newest row brings what is missed: then the complaint is about a row that it replaced."""
+    return session.base_length <= max(0, need.from_length)
 
 
 def _late(session: _Session, now: float) -> bool:

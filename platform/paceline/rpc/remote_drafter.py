@@ -131,6 +131,7 @@ class RemoteDrafter:
     def request(self, rows: Sequence[DraftRequest]) -> None:
         """Hand rows over for sending, all in one message."""
         with self._changed:
+            self._forget_replies({row.session for row in rows}, proposals=False)
             self._replies.extend(self._sessions.request(rows, self._clock()))
         self._on_loop(self._runner.wake)
 
@@ -205,8 +206,13 @@ class RemoteDrafter:
         else:
             self._metrics.count(catalogue.DROPPED_DRAFTS, 1, group=self._group, reason=admission.dropped or "invalid")
 
-    def _forget_replies(self, sessions: set[str]) -> None:
-        self._replies = [reply for reply in self._replies if reply.session not in sessions]
+    def _forget_replies(self, sessions: set[str], *, proposals: bool = True) -> None:
+        """Drop replies that were not collected; proposals only if told so, as they may still be re-rooted."""
+        self._replies = [
+            reply
+            for reply in self._replies
+            if reply.session not in sessions or (isinstance(reply, DraftProposal) and not proposals)
+        ]
 
     def _note_reply_time(self, waited_s: float) -> None:
         self._metrics.observe(catalogue.LINK_REPLY_TIME, waited_s, group=self._group)

@@ -5,7 +5,7 @@ import pytest
 from draft_dialogue import opening, row
 from paceline.core.drafts import DraftProposal, DraftRefusal, DraftTree, NeedSync
 from paceline.core.hashed_tokens import HashedTokens
-from paceline.rpc.link_sessions import LinkSessions
+from paceline.rpc.link_sessions import Admission, LinkSessions
 
 TOKENS = HashedTokens(range(10))
 
@@ -102,10 +102,27 @@ def test_late_answer_is_dropped_and_not_waited_for(sessions):
 
 def test_unknown_session_is_opened_again(sessions):
     """NEED_SYNC from the start means that the drafter lost the session: the opening goes along again."""
-    sessions.request([upto(4, 0)], now=0)
+    sessions.request([upto(4, 2)], now=0)
     sessions.take(now=0)
     assert sessions.admit(NeedSync("s", 0), now=0).reply == NeedSync("s", 0)
     sessions.request([upto(4, 0)], now=0)
+    assert len(sessions.take(now=0).openings) == 1
+
+
+def test_need_for_what_the_newest_row_brings_is_stale(sessions):
+    """A complaint about a replaced row does not settle the row that replaced it."""
+    sessions.request([upto(4, 2)], now=0)
+    sessions.take(now=0)
+    sessions.request([upto(4, 0)], now=0)
+    assert sessions.admit(NeedSync("s", 0), now=0) == Admission(None, "stale")
+    assert sessions.num_awaited(now=0) == 1
+
+
+def test_row_from_zero_carries_its_opening(sessions):
+    """Whatever the drafter has lost, such a row can be applied."""
+    sessions.request([upto(4, 0)], now=0)
+    sessions.take(now=0)
+    sessions.request([upto(5, 0)], now=0)
     assert len(sessions.take(now=0).openings) == 1
 
 
