@@ -25,6 +25,18 @@ class DraftTree:
         return len(self.token_ids)
 
     @property
+    def depths(self) -> tuple[int, ...]:
+        """Depth of each node; a child of the last committed token has depth 1."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return tuple(depths)
+
+    def children(self, node: int) -> tuple[int, ...]:
+        """Nodes below ``node`` (-1: the last committed token), in order."""
+        return tuple(index for index, parent in enumerate(self.parents) if parent == node)
+
+    @property
     def is_chain(self) -> bool:
         """Whether each node is the child of the node before it."""
         return all(parent == index - 1 for index, parent in enumerate(self.parents))

@@ -122,6 +122,25 @@ class PageTable:
         self._pool.release(surplus)
         self._pool.reserve(len(surplus))
 
+    def keep_path(self, num_tokens: int, places: Sequence[int]) -> list[tuple[int, int]]:
+        """Let the tokens at ``places`` follow the first ``num_tokens`` and give back all behind them.
+
+        ``places`` ascend and are at least ``num_tokens``. Returns the (source slot, target slot) pairs whose
+        K/V the caller must move, in this order, before anything is written: none where a page holds one token,
+        since the pages themselves change places.
+        """
+        size = self._pool.page_size
+        wanted = range(num_tokens, num_tokens + len(places))
+        if size == 1:
+            for place, source in zip(wanted, places, strict=True):
+                self.pages[place], self.pages[source] = self.pages[source], self.pages[place]
+            moves: list[tuple[int, int]] = []
+        else:
+            slots = self.slots(0, max(places, default=-1) + 1)
+            moves = [(slots[s], slots[t]) for t, s in zip(wanted, places, strict=True) if s != t]
+        self.truncate(num_tokens + len(places))
+        return moves
+
     def slots(self, start: int, stop: int) -> list[int]:
         """Slot of each token in ``[start, stop)``: page * page_size + offset."""
         size = self._pool.page_size

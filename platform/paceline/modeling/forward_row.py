@@ -13,9 +13,15 @@ class ForwardRow:
     ``[0, start)`` of the sequence has valid K/V in ``table``; the pass computes ``token_ids`` at
     positions ``start, start + 1, ...`` and returns logits for the last ``num_logits`` of them. The
     table already covers ``start + len(token_ids)`` tokens.
+
+    ``parents`` makes the last ``len(parents)`` tokens a tree of drafts, as in `DraftTree`: each is the
+    parent's index among them, or -1 for the token before the tree. Node i stands in the i-th slot behind
+    that token, at the position that its depth gives, and sees that token's context and its own ancestors.
+    Empty: all tokens follow one another.
     """
 
     token_ids: Sequence[int]
     start: int
     table: PageTable
     num_logits: int
+    parents: Sequence[int] = ()

@@ -1,5 +1,7 @@
 """K and V tensors of all layers, addressed by slot."""
 
+from collections.abc import Sequence
+
 import torch
 
 
@@ -32,6 +34,14 @@ class KVStore:
         """Store ``keys`` and ``values`` ([n, num_kv_heads, head_dim]) in ``slots`` ([n])."""
         self._keys[layer].index_copy_(0, slots, keys)
         self._values[layer].index_copy_(0, slots, values)
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy K/V of all layers from slot to slot, all sources read before any target is written."""
+        if not moves:
+            return
+        sources, targets = (torch.tensor(side, device=self._keys[0].device) for side in zip(*moves, strict=True))
+        for tensor in (*self._keys, *self._values):
+            tensor.index_copy_(0, targets, tensor.index_select(0, sources))
 
     def read(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of ``slots`` ([sequences, keys]): ``[sequences, num_kv_heads, keys, head_dim]`` each."""

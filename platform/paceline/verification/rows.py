@@ -35,6 +35,7 @@ class Verdict(NamedTuple):
     token_ids: tuple[int, ...]  # the accepted drafts, then the target's own token
     accepted: int
     tested: int  # drafts that were looked at: none after the first rejection
+    path: tuple[int, ...] = ()  # nodes of the accepted drafts, from the root down
 
 
 ChainRule = Callable[[VerifyRow, Draws], Verdict]
@@ -43,4 +44,6 @@ ChainRule = Callable[[VerifyRow, Draws], Verdict]
 
 def verdict_of(drafts: tuple[int, ...], accepted: int, token_id: int) -> Verdict:
     """``accepted`` of ``drafts``, then ``token_id``."""
-    return Verdict((*drafts[:accepted], token_id), accepted, min(accepted + 1, len(drafts)))
+    return Verdict(
+        (*drafts[:accepted], token_id), accepted, min(accepted + 1, len(drafts)), path=tuple(range(accepted))
+    )

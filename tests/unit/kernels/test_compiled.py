@@ -1,0 +1,41 @@
+"""Kernels are compiled where a compiler is, and their absence is never an error."""
+
+from paceline.kernels import compiled
+
+
+def test_without_a_compiler_the_torch_form_serves(monkeypatch, caplog):
+    """The log says what to install."""
+    monkeypatch.setattr(compiled.shutil, "which", lambda _: None)
+
+    assert compiled.load_kernel.__wrapped__("paged_attention") is None
+    assert "install gcc or clang" in caplog.text
+
+
+def test_a_source_that_does_not_compile_is_reported(monkeypatch, caplog, tmp_path):
+    """The compiler's own words are in the log."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    (tmp_path / "broken.c").write_text("int f( {")
+
+    assert compiled.load_kernel.__wrapped__("broken") is None
+    assert "error:" in caplog.text
+
+
+def test_a_kernel_is_compiled_once(monkeypatch, tmp_path):
+    """The second load takes the file that the first one made, and the function is callable."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    (tmp_path / "answer.c").write_text("int answer(void) { return 42; }")
+    assert compiled.load_kernel.__wrapped__("answer").answer() == 42
+    monkeypatch.setattr(compiled, "_compile", None)  # a second compilation would fail
+
+    assert compiled.load_kernel.__wrapped__("answer").answer() == 42
+
+
+def test_a_changed_source_is_another_library(monkeypatch, tmp_path):
+    """Nothing stale is ever loaded."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    for value in (1, 2):
+        (tmp_path / "answer.c").write_text(f"int answer(void) {{ return {value}; }}")
+        assert compiled.load_kernel.__wrapped__("answer").answer() == value
