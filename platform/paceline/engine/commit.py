@@ -1,5 +1,7 @@
 """Makes one decision part of its sequence."""
 
+from typing import NamedTuple
+
 from paceline.core.generation import GenerationChunk
 from paceline.engine.accounting import record_round
 from paceline.engine.finish import emit
@@ -8,24 +10,32 @@ from paceline.engine.step_plan import Decision, StepTimes
 from paceline.telemetry.metrics import Metrics
 
 
-def commit(decision: Decision, times: StepTimes, *, group: str | None, metrics: Metrics) -> GenerationChunk:
-    """Commit one round: K/V of accepted drafts stay, rejected slots go back, text moves on.
+class Commit(NamedTuple):
+    """What one committed round leaves to do."""
 
-    Drafts behind the token that ends the answer count neither as tested nor as accepted.
+    chunk: GenerationChunk
+    moves: list[tuple[int, int]]  # (source slot, target slot) of K/V, before the next pass
+
+
+def commit(decision: Decision, times: StepTimes, *, group: str | None, metrics: Metrics) -> Commit:
+    """Commit one round: K/V of the accepted path stay, all other draft slots go back, text moves on.
+
+    ``tested`` and ``accepted`` count levels of the draft tree, which are the drafts of a chain. Those
+    behind the token that ends the answer count neither as tested nor as accepted.
     """
     sequence, verdict = decision.row.sequence, decision.verdict
     first_index, text_offset = sequence.num_output, sequence.text.offset
     emission = emit(sequence, verdict.token_ids)
     standing = emission.num_tokens
     tested, accepted = min(verdict.tested, standing), min(verdict.accepted, standing)
-    sequence.keep_computed(decision.row.stop + verdict.accepted)
+    moves = sequence.keep_path(decision.row.stop, verdict.path)
     sequence.rounds += 1
     sequence.drafted += len(decision.drafted)
     sequence.tested += tested
     sequence.accepted += accepted
     sequence.finish = emission.finish
     record_round(metrics, group, drafted=len(decision.drafted), tested=tested, accepted=accepted, committed=standing)
-    return GenerationChunk(
+    chunk = GenerationChunk(
         key=sequence.key,
         choice=sequence.choice,
         first_index=first_index,
@@ -37,3 +47,4 @@ def commit(decision: Decision, times: StepTimes, *, group: str | None, metrics: 
         finish=emission.finish,
         stats=sequence.stats(group) if emission.finish else None,
     )
+    return Commit(chunk, moves)

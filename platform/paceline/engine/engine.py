@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 
+from paceline.core.drafts import DraftTree
 from paceline.core.generation import FinishReason, GenerationChunk, GenerationRequest
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.engine.accounting import record_finish, record_load, record_pass, record_step
@@ -30,6 +31,7 @@ from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import Verifier
 
 _STEP_TIME_DECAY = 0.8  # weight of the past in the mean step time
+_NO_DRAFTS = DraftTree((), ())
 
 
 class Runner(Protocol):
@@ -39,6 +41,9 @@ class Runner(Protocol):
 
     def forward(self, rows: SequenceOf[ForwardRow]) -> torch.Tensor:
         """Logits [sum of num_logits, vocab] of the rows, in order; K/V go to the pages."""
+
+    def move(self, moves: SequenceOf[tuple[int, int]]) -> None:
+        """Copy K/V between slots, given as (source, target); all sources are read first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,13 +168,15 @@ class Engine:
         """Exactly one pass of the target over committed tokens and drafts."""
         rows = []
         for row, proposal in zip(plan.rows, drafts.by_row, strict=True):
-            draft_ids = proposal.tree.token_ids if proposal else ()
+            tree = proposal.tree if proposal else _NO_DRAFTS
             table = row.sequence.table
             if table is None:
                 raise RuntimeError(f"sequence {row.sequence.key} is scheduled without pages")
-            table.extend_to(row.stop + len(draft_ids))
-            token_ids = [*row.sequence.tokens.slice(row.start, row.stop), *draft_ids]
-            rows.append(ForwardRow(token_ids, row.start, table, 1 + len(draft_ids) if row.completes else 0))
+            table.extend_to(row.stop + len(tree))  # one slot per node, whatever path it is on
+            token_ids = [*row.sequence.tokens.slice(row.start, row.stop), *tree.token_ids]
+            num_logits = 1 + len(tree) if row.completes else 0
+            parents = () if tree.is_chain else tree.parents
+            rows.append(ForwardRow(token_ids, row.start, table, num_logits, parents))
         logits = self._runner.forward(rows)
         record_pass(self._metrics, plan, sum(len(row.token_ids) for row in rows))
         return logits
@@ -183,7 +190,7 @@ class Engine:
     def _commit(self, plan: StepPlan, decisions: list[Decision], times: StepTimes) -> list[GenerationChunk]:
         for row in plan.rows:
             row.sequence.num_computed = row.stop
-        chunks = [
+        commits = [
             commit(
                 decision,
                 times,
@@ -192,6 +199,8 @@ class Engine:
             )
             for decision in decisions
         ]
+        self._runner.move([move for committed in commits for move in committed.moves])
+        chunks = [committed.chunk for committed in commits]
         self._throughput.add(sum(len(chunk.token_ids) for chunk in chunks))
         return chunks
 

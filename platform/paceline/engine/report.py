@@ -12,7 +12,10 @@ def logprobs_of(decision: Decision, num_tokens: int) -> tuple[TokenLogprob, ...]
     if num_top is None:
         return ()
     token_ids = decision.verdict.token_ids[:num_tokens]
-    return tuple(token_logprob(decision.logits[i], token_id, num_top) for i, token_id in enumerate(token_ids))
+    rows = (0, *(1 + node for node in decision.verdict.path))  # of the logits that each token was drawn from
+    return tuple(
+        token_logprob(decision.logits[row], token_id, num_top) for row, token_id in zip(rows, token_ids, strict=False)
+    )
 
 
 def trace_of(decision: Decision, times: StepTimes, num_tokens: int) -> RoundTrace:

@@ -1,5 +1,6 @@
 """One choice of one request while it decodes."""
 
+from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass
 
 from paceline.core.generation import ChoiceStats, FinishReason, GenerationRequest
@@ -62,11 +63,15 @@ class Sequence:
         """Take the reservation that lasts to the end of the choice."""
         self.table = PageTable(pool, self.max_length)
 
-    def keep_computed(self, num_tokens: int) -> None:
-        """Keep K/V of ``[0, num_tokens)``; everything behind, or behind a cut, goes back at once."""
-        self.num_computed = min(num_tokens, len(self.tokens))
-        if self.table is not None:
-            self.table.truncate(self.num_computed)
+    def keep_path(self, stop: int, nodes: SequenceOf[int]) -> list[tuple[int, int]]:
+        """Keep K/V of ``[0, stop)`` and of the accepted draft ``nodes`` behind it; all other slots go back at once.
+
+        Nodes behind the token that ended the answer are not kept. Returns the moves that the K/V need; see
+        `PageTable.keep_path`.
+        """
+        kept = [stop + node for node in nodes[: len(self.tokens) - stop]]
+        self.num_computed = stop + len(kept)
+        return self.table.keep_path(stop, kept) if self.table is not None else []
 
     def free(self) -> None:
         """Give back all pages. Freeing twice is harmless."""

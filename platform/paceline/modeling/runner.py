@@ -69,6 +69,11 @@ class ModelRunner:
         logits: torch.Tensor = output.logits
         return logits[0, : len(wanted)].float()
 
+    @torch.inference_mode()
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy K/V between slots, given as (source, target); see `KVStore.move`."""
+        self._store.move(moves)
+
     def _tensor(self, values: list[int]) -> torch.Tensor:
         return torch.tensor(values, dtype=torch.int64, device=self._device)
 
