@@ -37,6 +37,13 @@ class DraftTree:
         return tuple(index for index, parent in enumerate(self.parents) if parent == node)
 
     @property
+    def is_valid(self) -> bool:
+        """Whether the parents make a tree: one for each node, and each before its node."""
+        return len(self.parents) == len(self.token_ids) and all(
+            -1 <= parent < index for index, parent in enumerate(self.parents)
+        )
+
+    @property
     def is_chain(self) -> bool:
         """Whether each node is the child of the node before it."""
         return all(parent == index - 1 for index, parent in enumerate(self.parents))
@@ -71,7 +78,12 @@ class DrawRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class DraftOpening:
-    """A session to open: one choice of one request at one drafter."""
+    """A session to open: one choice of one request at one drafter.
+
+    ``fork_of`` names a session of the same request, opened before or earlier in the same call: this one starts
+    with that one's prompt as far as it is known, so that n choices cost one prefill. A hint: an unknown name, or a
+    drafter that does not share, leaves the session empty. The first row then answers NEED_SYNC, or is resent from 0.
+    """
 
     session: str
     sampling: SamplingParams
@@ -81,6 +93,7 @@ class DraftOpening:
     prompt_tokens: int = 0  # output starts here: penalties and min_tokens count from it
     tenant_salt: str = ""
     traceparent: str = ""
+    fork_of: str = ""  # empty: the session starts with nothing
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,11 +240,12 @@ class Speculation:
     def _receive(self, session: SessionLedger, proposal: DraftProposal) -> None:
         if not session.active:
             return  # speculation was turned off, or the group refused, since it was asked
-        fitted = reroot(proposal, session.sequence.tokens)
         if proposal.base_length == session.sent_length:
             session.outstanding = False  # the answer to the newest request
-        if fitted is None or not self._plausible(fitted):
-            reason = "stale" if fitted is None else "invalid"
+        plausible = self._plausible(proposal)
+        fitted = reroot(proposal, session.sequence.tokens) if plausible else None
+        if fitted is None:
+            reason = "stale" if plausible else "invalid"
             self._metrics.count(catalogue.DROPPED_DRAFTS, 1, group=session.group, reason=reason)
             return
         if fitted is not proposal:
@@ -254,10 +255,10 @@ class Speculation:
             session.proposal, session.proposal_base = fitted, proposal.base_length
 
     def _plausible(self, proposal: DraftProposal) -> bool:
-        """Drafts are untrusted: every id must be a token of the target, and laws one per draft."""
+        """Drafts are untrusted: a tree, every id a token of the target, and laws one per draft."""
         tree = proposal.tree
         in_range = all(0 <= token_id < self._vocab_size for token_id in tree.token_ids)
-        return in_range and tree.is_chain and len(proposal.laws) in (0, len(tree))
+        return in_range and tree.is_valid and len(proposal.laws) in (0, len(tree))
 
     def _resync(self, session: SessionLedger, need: NeedSync) -> list[DraftRequest]:
         if not session.outstanding or session.resends >= _MAX_RESENDS:

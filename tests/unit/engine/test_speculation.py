@@ -111,7 +111,7 @@ def test_need_sync_brings_a_drafter_back():
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash ^ 1, p.tree),
         lambda p: DraftProposal(p.session, p.base_length + 5, p.base_hash, p.tree),
         lambda p: DraftProposal(p.session, -(10**6), p.base_hash, p.tree),
-        lambda p: DraftProposal(p.session, p.base_length, p.base_hash, DraftTree((1, 2, 3), (-1, -1, 0))),
+        lambda p: DraftProposal(p.session, p.base_length, p.base_hash, DraftTree((1, 2, 3), (-1, 2, 0))),
         lambda p: DraftProposal(p.session, p.base_length, p.base_hash, p.tree, (SparseLaw((1,), (1.0,)),) * 9),
     ],
     ids=[
@@ -120,7 +120,7 @@ def test_need_sync_brings_a_drafter_back():
         "wrong hash",
         "future prefix",
         "negative prefix",
-        "a tree",
+        "a parent behind its node",
         "too many laws",
     ],
 )
