@@ -182,6 +182,8 @@ class Tunables(Section):
     """Kill switch: false turns speculation off everywhere."""
     max_draft_tokens: int = Field(default=5, ge=0, le=64)
     """Upper limit of draft tokens per sequence and step. 0 turns speculation off."""
+    draft_top_k: int = Field(default=1, ge=1, le=16)
+    """Most alternatives that a draft offers after one token. 1: chains; more: trees of up to max_draft_tokens nodes."""
     draft_wait_share: float = Field(default=0.5, ge=0, le=4)
     """Longest wait for a remote draft, as a share of the measured step time."""
     link_deadline_ms: int = Field(default=2000, ge=1)
@@ -215,6 +217,12 @@ class DeploymentConfig(Section):
         for name in self.drafters:
             if not _GROUP_NAME.fullmatch(name):
                 raise ValueError(f"drafter group name '{name}': use lower-case letters, digits and '-', at most 40")
+        return self
+
+    @model_validator(mode="after")
+    def _check_shape(self) -> "DeploymentConfig":
+        if self.verifier == "block" and self.tunables.draft_top_k > 1:
+            raise ValueError("verifier 'block' takes chains only: set tunables.draft_top_k to 1, or another verifier")
         return self
 
     @model_validator(mode="after")

@@ -80,9 +80,9 @@ class DrawRule(Enum):
 class DraftOpening:
     """A session to open: one choice of one request at one drafter.
 
-    ``fork_of`` names a session of the same request, opened before or earlier in the same call: this one starts
-    with that one's prompt as far as it is known, so that n choices cost one prefill. A hint: an unknown name, or a
-    drafter that does not share, leaves the session empty. The first row then answers NEED_SYNC, or is resent from 0.
+    ``fork_of`` names another session of the same request, opened before or earlier in the same call. It is a hint:
+    both have the same prompt, so a drafter may compute that once and share it. The session is filled by rows like
+    any other, the first of them from 0; an unknown name changes nothing.
     """
 
     session: str
@@ -93,7 +93,7 @@ class DraftOpening:
     prompt_tokens: int = 0  # output starts here: penalties and min_tokens count from it
     tenant_salt: str = ""
     traceparent: str = ""
-    fork_of: str = ""  # empty: the session starts with nothing
+    fork_of: str = ""  # empty: shares with nobody
 
 
 @dataclass(frozen=True, slots=True)

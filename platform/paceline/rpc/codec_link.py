@@ -51,6 +51,7 @@ def encode_opening(opening: DraftOpening) -> drafter_pb2.SessionOpen:
         prompt_token_count=opening.prompt_tokens,
         tenant_salt=opening.tenant_salt,
         traceparent=opening.traceparent,
+        fork_of=opening.fork_of,
     )
 
 
@@ -68,6 +69,7 @@ def decode_opening(message: drafter_pb2.SessionOpen) -> DraftOpening | None:
         prompt_tokens=message.prompt_token_count,
         tenant_salt=message.tenant_salt,
         traceparent=message.traceparent,
+        fork_of=message.fork_of,
     )
 
 

@@ -45,6 +45,8 @@ class SessionLeases:
     def open(self, port: LinkPort, opening: DraftOpening, now: float) -> DraftOpening:
         """Start a lease; return the opening under the drafter's own name for it."""
         named = _under_link(port, opening)
+        if opening.fork_of:
+            named = replace(named, fork_of=_name(port, opening.fork_of))
         self._leases[named.session] = Lease(named.session, opening.session, port, now)
         return named
 

@@ -48,7 +48,7 @@ class LinkHello(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., vocabulary: _Optional[_Union[_common_pb2.VocabularyIdentity, _Mapping]] = ..., context_length: _Optional[int] = ..., group: _Optional[str] = ..., feature_size: _Optional[int] = ...) -> None: ...
 
 class SessionOpen(_message.Message):
-    __slots__ = ("session", "sampling", "seed", "choice", "rule", "prompt_token_count", "tenant_salt", "traceparent")
+    __slots__ = ("session", "sampling", "seed", "choice", "rule", "prompt_token_count", "tenant_salt", "traceparent", "fork_of")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     SAMPLING_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
@@ -57,6 +57,7 @@ class SessionOpen(_message.Message):
     PROMPT_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    FORK_OF_FIELD_NUMBER: _ClassVar[int]
     session: str
     sampling: _common_pb2.SamplingParams
     seed: int
@@ -65,7 +66,8 @@ class SessionOpen(_message.Message):
     prompt_token_count: int
     tenant_salt: str
     traceparent: str
-    def __init__(self, session: _Optional[str] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., rule: _Optional[_Union[DrawRule, str]] = ..., prompt_token_count: _Optional[int] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    fork_of: str
+    def __init__(self, session: _Optional[str] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., rule: _Optional[_Union[DrawRule, str]] = ..., prompt_token_count: _Optional[int] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ..., fork_of: _Optional[str] = ...) -> None: ...
 
 class DraftRow(_message.Message):
     __slots__ = ("session", "base_length", "base_hash", "new_token_ids", "budget", "deadline_ms")

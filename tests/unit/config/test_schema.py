@@ -98,3 +98,12 @@ def test_sections_are_frozen_and_closed(section):
     """No section can change after it was read, and none takes unknown keys."""
     assert section.model_config["frozen"]
     assert section.model_config["extra"] == "forbid"
+
+
+def test_block_verification_refuses_trees():
+    """Block verification is defined on chains; the message says what to change."""
+    trees = {"draft_top_k": 2}
+    with pytest.raises(ValidationError, match=r"takes chains only: set tunables\.draft_top_k to 1"):
+        DeploymentConfig(verifier="block", tunables=trees)
+    assert DeploymentConfig(verifier="rejection", tunables=trees).tunables.draft_top_k == 2
+    assert DeploymentConfig(verifier="block").tunables.draft_top_k == 1

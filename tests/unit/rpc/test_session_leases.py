@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from draft_dialogue import opening, row
 from paceline.core.drafts import DraftReply
@@ -29,6 +29,16 @@ def test_two_links_may_use_one_session_name():
 
     assert leases.renew(first, ROW, now=1) is None
     assert leases.renew(second, ROW, now=1).session == names[1]
+
+
+def test_a_fork_names_a_session_of_its_own_link():
+    """The drafter knows the other session by the name that the same link gave it."""
+    leases = SessionLeases(ttl_s=10)
+    leases.open(Port(1), opening("s"), now=0)
+    mine = leases.open(Port(2), opening("s"), now=0).session
+    fork = leases.open(Port(2), replace(opening("t"), fork_of="s"), now=0)
+    assert fork.fork_of == mine
+    assert leases.open(Port(2), opening("u"), now=0).fork_of == ""
 
 
 def test_end_of_a_link_ends_its_sessions():
