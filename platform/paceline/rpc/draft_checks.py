@@ -5,6 +5,8 @@ counted; it never raises, and it never reaches the verifier.
 """
 
 import math
+from collections import Counter
+from itertools import pairwise
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, SparseLaw
 
@@ -14,29 +16,43 @@ LAW_TOLERANCE = 1e-3  # float32 rounding of a few thousand entries stays well be
 def fault_of(proposal: DraftProposal, *, budget: DraftBudget, vocabulary_size: int) -> str | None:
     """A stable name of what is wrong with a proposal, or None.
 
-    Checked: ids within the vocabulary; parents before their children; nodes, depth and children within
-    the budget; one law per node or none, each finite, non-negative, with distinct ids and sum 1, that
-    holds the drafted id.
+    Checked: ids within the vocabulary; parents before their children, in breadth-first order; siblings with
+    distinct ids; nodes, depth and children within the budget; one law per node or none, each finite,
+    non-negative, with distinct ids and sum 1, that holds the drafted id, and the same law for all siblings:
+    they are drawn without replacement from one.
     """
     tree = proposal.tree
     if not _ids_within(tree.token_ids, vocabulary_size):
         return "token_id"
     if len(tree.parents) != len(tree) or any(not -1 <= parent < i for i, parent in enumerate(tree.parents)):
         return "parent"
+    if any(earlier > later for earlier, later in pairwise(tree.parents)):
+        return "order"
+    if len(set(zip(tree.parents, tree.token_ids, strict=True))) != len(tree):
+        return "sibling"
     if not _within_budget(tree, budget):
         return "budget"
-    if proposal.laws:
-        if len(proposal.laws) != len(tree):
-            return "law_count"
-        drafted = zip(tree.token_ids, proposal.laws, strict=True)
-        if not all(_is_law_of(token_id, law, vocabulary_size) for token_id, law in drafted):
+    return _law_fault(proposal, vocabulary_size) if proposal.laws else None
+
+
+def _law_fault(proposal: DraftProposal, vocabulary_size: int) -> str | None:
+    tree, laws = proposal.tree, proposal.laws
+    if len(laws) != len(tree):
+        return "law_count"
+    shared: dict[int, SparseLaw] = {}  # by parent
+    for token_id, parent, law in zip(tree.token_ids, tree.parents, laws, strict=True):
+        if not _is_law_of(token_id, law, vocabulary_size):
             return "law"
+        if shared.setdefault(parent, law) != law:
+            return "sibling_law"
     return None
 
 
 def row_fault(row: DraftRequest, *, vocabulary_size: int, context_length: int) -> str | None:
     """The reason to refuse a target's row, or None."""
     if row.base_length < 0 or not _ids_within(row.new_token_ids, vocabulary_size):
+        return "INVALID_ROW"
+    if min(row.budget.max_depth, row.budget.max_nodes, row.budget.top_k) < 0:
         return "INVALID_ROW"
     if row.context_length > context_length:
         return "CONTEXT_LENGTH"
@@ -50,13 +66,8 @@ def _ids_within(token_ids: tuple[int, ...], vocabulary_size: int) -> bool:
 def _within_budget(tree: DraftTree, budget: DraftBudget) -> bool:
     if len(tree) > budget.max_nodes:
         return False
-    depths: list[int] = []
-    num_children: dict[int, int] = {}
-    for parent in tree.parents:
-        depths.append(1 if parent < 0 else depths[parent] + 1)
-        num_children[parent] = num_children.get(parent, 0) + 1
-    deep = max(depths, default=0) > budget.max_depth
-    wide = max(num_children.values(), default=0) > max(budget.top_k, 1)
+    deep = max(tree.depths, default=0) > budget.max_depth
+    wide = max(Counter(tree.parents).values(), default=0) > max(budget.top_k, 1)
     return not deep and not wide
 
 

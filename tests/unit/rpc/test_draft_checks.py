@@ -49,6 +49,9 @@ def test_good_trees_pass(tree):
         (DraftTree.chain((1, 2, 3, 4)), "budget"),  # too deep
         (DraftTree((1, 2, 3, 4, 5), (-1, -1, 0, 0, 1)), "budget"),  # too many
         (DraftTree((1, 2, 3), (-1, -1, -1)), "budget"),  # too wide
+        (DraftTree((1, 2, 3), (-1, 0, -1)), "order"),  # depth first
+        (DraftTree((1, 1), (-1, -1)), "sibling"),
+        (DraftTree((1, 2, 3, 3), (-1, -1, 1, 1)), "sibling"),
     ],
 )
 def test_broken_trees_are_named(tree, name):
@@ -84,6 +87,14 @@ def test_laws_come_for_every_node_or_for_none():
     assert fault(DraftTree.chain((0, 1)), (good,)) == "law_count"
 
 
+def test_siblings_share_one_law():
+    """They are drawn without replacement from it; cousins have laws of their own."""
+    one, other = law(0.25, 0.75), law(0.5, 0.5)
+    tree = DraftTree((0, 1, 0, 0), (-1, -1, 0, 1))
+    assert fault(tree, (one, one, other, one)) is None
+    assert fault(tree, (one, other, one, one)) == "sibling_law"
+
+
 @pytest.mark.parametrize("lie", LyingDrafter.LIES)
 def test_every_lie_is_caught(lie):
     """No kind of lying drafter gets a proposal through."""
@@ -105,4 +116,5 @@ def test_rows_are_checked_before_the_drafter_sees_them():
     assert check(DraftRequest("s", 2, 1, (1, 9), BUDGET)) is None
     assert check(DraftRequest("s", 2, 1, (1, 10), BUDGET)) == "INVALID_ROW"
     assert check(DraftRequest("s", -1, 1, (1,), BUDGET)) == "INVALID_ROW"
+    assert check(DraftRequest("s", 2, 1, (1,), DraftBudget(3, -1))) == "INVALID_ROW"
     assert check(DraftRequest("s", 7, 1, (1, 2), BUDGET)) == "CONTEXT_LENGTH"
