@@ -15,7 +15,8 @@ from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.drafting.drafter import Drafter
-from paceline.engine.engine import Deliver, Engine, EngineModel, OnError
+from paceline.engine.arrival import EngineModel
+from paceline.engine.engine import Deliver, Engine, OnError
 from paceline.engine.engine_thread import EngineThread
 from paceline.engine.scheduler import Scheduler, SchedulerLimits
 from paceline.engine.speculation import DrafterSlot, Speculation, SpeculationSettings
@@ -94,7 +95,7 @@ class NativeBackend:
         self._check_fits(request)
         if request.key in self._streams:
             raise EngineFailedError(f"request {request.key} runs already")
-        stream = _Stream(asyncio.get_running_loop(), remaining=request.num_choices)
+        stream = _Stream(asyncio.get_running_loop(), remaining=len(request.starts))
         self._streams[request.key] = stream
         self._thread.submit(request)
         if self._ended is not None:

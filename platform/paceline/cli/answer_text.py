@@ -25,7 +25,9 @@ def facts_line(facts: AnswerFacts, tokens_per_s: float) -> str:
 def round_line(number: int, entry: ShownRound) -> str:
     """One line about a round; tokens without a known text are shown by id."""
     shown = [_shown(token) for token in entry.drafted]
-    accepted, rejected = shown[: entry.accepted], shown[entry.accepted :]
+    path = entry.path or range(entry.accepted)
+    accepted = [shown[place] for place in path]
+    rejected = [text for place, text in enumerate(shown) if place not in path]
     target = "none" if entry.target_token is None else _shown(entry.target_token)
     return (
         f"round {number}: drafted {len(entry.drafted)}, accepted {len(accepted)} {' '.join(accepted)}".rstrip()

@@ -37,7 +37,10 @@ class ShownToken:
 
 @dataclass(frozen=True, slots=True)
 class ShownRound:
-    """One round: drafts, how many were accepted, and the token that the target added."""
+    """One round: drafts, how many were accepted, and the token that the target added.
+
+    ``path`` has the places of the accepted drafts of a tree; empty: they are the first ones.
+    """
 
     drafted: tuple[ShownToken, ...]
     accepted: int
@@ -45,6 +48,7 @@ class ShownRound:
     wait_ms: float
     draft_ms: float
     verify_ms: float
+    path: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -89,6 +89,7 @@ def _round(entry: generation_pb2.GeneratedRound) -> ShownRound:
         wait_ms=entry.wait_ms,
         draft_ms=entry.draft_ms,
         verify_ms=entry.verify_ms,
+        path=tuple(entry.accepted_path),
     )
 
 

@@ -94,6 +94,7 @@ def _round(entry: dict[str, Any]) -> ShownRound:
         wait_ms=entry["wait_ms"],
         draft_ms=entry["draft_ms"],
         verify_ms=entry["verify_ms"],
+        path=tuple(entry.get("accepted_path", ())),
     )
 
 

@@ -16,10 +16,26 @@ class FinishReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
+class ChoiceStart:
+    """Where a choice begins: at the prompt, or where another attempt stopped.
+
+    ``output_token_ids`` were committed by earlier attempts and reached the client, with their logprobs.
+    ``text_offset`` characters of their text reached it too; what these ids give beyond them is sent with
+    the next chunk.
+    """
+
+    choice: int
+    output_token_ids: tuple[int, ...] = ()
+    text_offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """One request as an engine sees it: tokenised, validated, routed.
 
-    ``key`` is ours and unique (``request_id/attempt``); the client's own id never gets here.
+    ``key`` is ours and unique (``request_id/attempt``); the client's own id never gets here. A resumed
+    request is the first attempt's with the choices that had not ended in ``resumed``: its prompt, its
+    seed and its limits, which count from the prompt.
     """
 
     key: str
@@ -31,6 +47,12 @@ class GenerationRequest:
     explain: bool = False  # whether chunks carry RoundTrace records
     tenant_salt: str = ""
     traceparent: str = ""
+    resumed: tuple[ChoiceStart, ...] = ()  # go on with these choices, and with no others
+
+    @property
+    def starts(self) -> tuple[ChoiceStart, ...]:
+        """The choices to decode."""
+        return self.resumed or tuple(ChoiceStart(choice) for choice in range(self.num_choices))
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +66,11 @@ class TokenLogprob:
 
 @dataclass(frozen=True, slots=True)
 class RoundTrace:
-    """One round of one choice, for ``--explain``."""
+    """One round of one choice, for ``--explain``.
+
+    ``parents`` and ``path`` say how the drafts hang together, as in `DraftTree`, and which were accepted,
+    from the root down; both are empty where the drafts are a chain.
+    """
 
     drafted: tuple[int, ...]
     accepted: int
@@ -52,6 +78,8 @@ class RoundTrace:
     wait_ms: float
     draft_ms: float
     verify_ms: float
+    parents: tuple[int, ...] = ()
+    path: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +89,18 @@ class ChoiceStats:
     prompt_tokens: int
     completion_tokens: int
     rounds: int  # target passes that committed at least one token
-    drafted: int
-    tested: int  # drafts that verification looked at: none after the first rejection
+    drafted: int  # nodes, where drafts are trees
+    tested: int  # drafts (of trees: levels) that verification looked at: none after the first rejection
     accepted: int
     drafter: str | None
     switches: int  # changes between plain and speculative within the answer
     resumed: int = 0
+    replayed: int = 0  # of the completion tokens, those that earlier attempts committed
 
     @property
     def tau(self) -> float | None:
         """Tokens committed per target pass; None before the first."""
-        return self.completion_tokens / self.rounds if self.rounds else None
+        return (self.completion_tokens - self.replayed) / self.rounds if self.rounds else None
 
     @property
     def alpha(self) -> float | None:

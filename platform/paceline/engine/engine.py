@@ -4,15 +4,14 @@ import time
 from collections.abc import Callable
 from collections.abc import Sequence as SequenceOf
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Protocol
 
 import torch
 
 from paceline.core.drafts import DraftTree
 from paceline.core.generation import FinishReason, GenerationChunk, GenerationRequest
-from paceline.core.hashed_tokens import HashedTokens
 from paceline.engine.accounting import record_finish, record_load, record_pass, record_step
+from paceline.engine.arrival import EngineModel, sequences_of
 from paceline.engine.commit import commit
 from paceline.engine.decide import Fault, decide
 from paceline.engine.report import last_chunk
@@ -25,9 +24,6 @@ from paceline.errors import CacheCorruptionError, PacelineError
 from paceline.kvcache.page_pool import PagePool
 from paceline.modeling.forward_row import ForwardRow
 from paceline.telemetry.metrics import Metrics
-from paceline.text.choice_text import ChoiceText
-from paceline.text.tokenizer import TextTokenizer
-from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import Verifier
 
 _STEP_TIME_DECAY = 0.8  # weight of the past in the mean step time
@@ -44,15 +40,6 @@ class Runner(Protocol):
 
     def move(self, moves: SequenceOf[tuple[int, int]]) -> None:
         """Copy K/V between slots, given as (source, target); all sources are read first."""
-
-
-@dataclass(frozen=True, slots=True)
-class EngineModel:
-    """Facts about the target that decoding needs."""
-
-    tokenizer: TextTokenizer
-    eos_token_ids: tuple[int, ...]
-    context_length: int
 
 
 Deliver = Callable[[list[GenerationChunk]], None]
@@ -109,8 +96,12 @@ class Engine:
         record_step(self._metrics, self._scheduler, self._runner.pool, time.monotonic() - started)
 
     def add(self, request: GenerationRequest) -> None:
-        """Queue a request. Raises OverloadedError if the queue is full."""
-        self._scheduler.add(self._sequence(request, choice) for choice in range(request.num_choices))
+        """Queue a request. Raises OverloadedError if the queue is full, and what `sequences_of` raises."""
+        sequences = sequences_of(request, self._model)
+        self._scheduler.add(sequence for sequence in sequences if sequence.finish is None)
+        ended = [sequence for sequence in sequences if sequence.finish is not None]
+        self._deliver([last_chunk(sequence, group=None) for sequence in ended])
+        record_finish(self._metrics, ended)
 
     def abort(self, key: str) -> None:
         """End a request now; its pages and sessions are free when this returns."""
@@ -136,23 +127,6 @@ class Engine:
             raise CacheCorruptionError(
                 "idle, but {} pages are held, {} are reserved and {} draft sessions are open".format(*held)
             )
-
-    def _sequence(self, request: GenerationRequest, choice: int) -> Sequence:
-        prompt = request.prompt_token_ids
-        return Sequence(
-            request=request,
-            choice=choice,
-            tokens=HashedTokens(prompt),
-            sampler=SamplerState(
-                request.sampling,
-                prompt_token_ids=prompt,
-                eos_token_ids=self._model.eos_token_ids,
-                seed=request.seed,
-                choice=choice,
-            ),
-            text=ChoiceText(self._model.tokenizer, prompt, request.sampling.stop),
-            max_length=min(len(prompt) + request.sampling.max_tokens, self._model.context_length),
-        )
 
     def _end(self, sequences: SequenceOf[Sequence]) -> None:
         """Drop sequences, each whatever became of the others."""

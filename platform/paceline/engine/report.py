@@ -1,6 +1,6 @@
 """What a client may see of one decision besides its tokens."""
 
-from paceline.core.generation import GenerationChunk, RoundTrace, TokenLogprob
+from paceline.core.generation import FinishReason, GenerationChunk, RoundTrace, TokenLogprob
 from paceline.engine.sequence import Sequence
 from paceline.engine.step_plan import Decision, StepTimes
 from paceline.verification.logprobs import token_logprob
@@ -20,25 +20,31 @@ def logprobs_of(decision: Decision, num_tokens: int) -> tuple[TokenLogprob, ...]
 
 def trace_of(decision: Decision, times: StepTimes, num_tokens: int) -> RoundTrace:
     """The round as `--explain` prints it; ``num_tokens`` of its tokens stand."""
+    accepted = min(decision.verdict.accepted, num_tokens)
+    tree = decision.proposal.tree if decision.proposal and not decision.proposal.tree.is_chain else None
     return RoundTrace(
         drafted=decision.drafted,
-        accepted=min(decision.verdict.accepted, num_tokens),
+        accepted=accepted,
         target_token=decision.verdict.token_ids[-1] if num_tokens == len(decision.verdict.token_ids) else None,
         wait_ms=times.wait_s * 1e3,
         draft_ms=decision.proposal.draft_ms if decision.proposal else 0.0,
         verify_ms=times.pass_s * 1e3,
+        parents=tree.parents if tree else (),
+        path=decision.verdict.path[:accepted] if tree else (),
     )
 
 
 def last_chunk(sequence: Sequence, group: str | None) -> GenerationChunk:
-    """The chunk that ends an aborted choice: no tokens, only the counts."""
+    """The chunk that ends a choice between two passes: the counts, and text only if some is to be given again."""
+    text_offset = sequence.text.offset
+    text = "" if sequence.finish is FinishReason.ABORT else sequence.text.flush()
     return GenerationChunk(
         key=sequence.key,
         choice=sequence.choice,
         first_index=sequence.num_output,
         token_ids=(),
-        text="",
-        text_offset=sequence.text.offset,
+        text=text,
+        text_offset=text_offset,
         finish=sequence.finish,
         stats=sequence.stats(group),
     )

@@ -28,6 +28,7 @@ class Sequence:
     table: PageTable | None = None  # None while it waits for admission
     num_computed: int = 0
     finish: FinishReason | None = None
+    num_replayed: int = 0  # output tokens that earlier attempts committed
     rounds: int = 0
     drafted: int = 0
     tested: int = 0
@@ -90,4 +91,5 @@ class Sequence:
             accepted=self.accepted,
             drafter=drafter,
             switches=self.switches,
+            replayed=self.num_replayed,
         )

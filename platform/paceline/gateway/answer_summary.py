@@ -41,6 +41,7 @@ def summarise(
     """Add up the counts of all choices. tau and alpha are ratios of sums, so long choices weigh more."""
     choices = list(stats)
     completion = sum(choice.completion_tokens for choice in choices)
+    in_rounds = completion - sum(choice.replayed for choice in choices)
     rounds = sum(choice.rounds for choice in choices)
     tested = sum(choice.tested for choice in choices)
     accepted = sum(choice.accepted for choice in choices)
@@ -55,7 +56,7 @@ def summarise(
         reason=plan.reason,
         drafter=used or plan.drafter,
         switches=sum(choice.switches for choice in choices),
-        tau=completion / rounds if rounds else None,
+        tau=in_rounds / rounds if rounds else None,
         alpha=accepted / tested if tested else None,
         seed=seed,
         resumed=max((choice.resumed for choice in choices), default=0),

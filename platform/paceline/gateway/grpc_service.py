@@ -148,6 +148,8 @@ def encode_chunks(batch: Sequence[GenerationChunk]) -> list[generation_pb2.Gener
                     wait_ms=trace.wait_ms,
                     draft_ms=trace.draft_ms,
                     verify_ms=trace.verify_ms,
+                    parents=trace.parents,
+                    accepted_path=trace.path,
                 )
                 for trace in chunk.rounds
             ],

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 
-from paceline.core.generation import FinishReason, GenerationChunk
+from paceline.core.generation import ChoiceStart, FinishReason, GenerationChunk
 from paceline.errors import EngineFailedError, StreamGapError, TargetUnavailableError
 
 
@@ -15,10 +15,13 @@ class _Progress:
 
 
 class ChunkContinuity:
-    """What has arrived of each choice of one attempt."""
+    """What has arrived of each choice of one attempt, and of the attempts before it."""
 
-    def __init__(self, num_choices: int) -> None:
-        self._choices = [_Progress() for _ in range(num_choices)]
+    def __init__(self, num_choices: int, resumed: Sequence[ChoiceStart] = ()) -> None:
+        """Choices that a resumed attempt does not go on with have ended before it."""
+        self._choices = [_Progress(finished=bool(resumed)) for _ in range(num_choices)]
+        for start in resumed:
+            self._choices[start.choice] = _Progress(len(start.output_token_ids), start.text_offset)
 
     def admit(self, chunks: Sequence[GenerationChunk]) -> list[GenerationChunk]:
         """Return what is new in ``chunks``. Raises StreamGapError where tokens or text are missing."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from paceline.core.generation import (
+    ChoiceStart,
     ChoiceStats,
     FinishReason,
     GenerationChunk,
@@ -72,6 +73,12 @@ def encode_generation_request(request: GenerationRequest) -> target_pb2.StreamRe
         explain=request.explain,
         tenant_salt=request.tenant_salt,
         traceparent=request.traceparent,
+        resumed=[
+            target_pb2.ChoiceStart(
+                choice=start.choice, output_token_ids=start.output_token_ids, text_offset=start.text_offset
+            )
+            for start in request.resumed
+        ],
     )
 
 
@@ -92,6 +99,16 @@ def decode_generation_request(message: target_pb2.StreamRequest) -> GenerationRe
         explain=message.explain,
         tenant_salt=message.tenant_salt,
         traceparent=message.traceparent,
+        resumed=_decode_resumed(message),
+    )
+
+
+def _decode_resumed(message: target_pb2.StreamRequest) -> tuple[ChoiceStart, ...]:
+    choices = [start.choice for start in message.resumed]
+    if len(choices) != len(set(choices)) or not all(0 <= choice < message.choice_count for choice in choices):
+        raise InvalidRequestError("A resume names a choice twice, or one that was not asked for.", "resumed")
+    return tuple(
+        ChoiceStart(start.choice, tuple(start.output_token_ids), start.text_offset) for start in message.resumed
     )
 
 
@@ -150,6 +167,8 @@ def _encode_round(trace: RoundTrace) -> target_pb2.RoundTrace:
         wait_ms=trace.wait_ms,
         draft_ms=trace.draft_ms,
         verify_ms=trace.verify_ms,
+        parents=trace.parents,
+        accepted_path=trace.path,
     )
 
 
@@ -161,6 +180,8 @@ def _decode_round(message: target_pb2.RoundTrace) -> RoundTrace:
         wait_ms=message.wait_ms,
         draft_ms=message.draft_ms,
         verify_ms=message.verify_ms,
+        parents=tuple(message.parents),
+        path=tuple(message.accepted_path),
     )
 
 
@@ -174,6 +195,7 @@ def _encode_stats(stats: ChoiceStats) -> target_pb2.ChoiceStats:
         accepted_count=stats.accepted,
         drafter=stats.drafter or "",
         switch_count=stats.switches,
+        replayed_token_count=stats.replayed,
     )
 
 
@@ -188,6 +210,7 @@ def _decode_stats(message: target_pb2.ChoiceStats) -> ChoiceStats:
         accepted=message.accepted_count,
         drafter=message.drafter or None,
         switches=message.switch_count,
+        replayed=message.replayed_token_count,
     )
 
 

@@ -42,7 +42,7 @@ class TargetConnection:
         before or between batches, StreamGapError where tokens are missing, TargetUnavailableError
         where the connection broke or the stream ended early.
         """
-        continuity = ChunkContinuity(request.num_choices)
+        continuity = ChunkContinuity(request.num_choices, request.resumed)
         with _our_errors():
             call = self._stub.Stream(encode_generation_request(request), metadata=self._metadata)
             try:

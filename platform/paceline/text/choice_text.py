@@ -26,6 +26,7 @@ class ChoiceText:
         self._detokenizer = IncrementalDetokenizer(tokenizer, prompt_token_ids)
         self._stops = StopStrings(stops)
         self._stopped = False
+        self._again = ""  # was given out and is to be given out once more
         self.offset = 0  # characters given out so far
 
     @property
@@ -37,16 +38,29 @@ class ChoiceText:
         """Take one committed token. After a stop string matched, later tokens add nothing."""
         if self._stopped:
             return TextStep("", stopped=True)
-        return self._step(self._detokenizer.push((token_id,)))
+        again = self._take_again()
+        step = self._step(self._detokenizer.push((token_id,)))
+        return TextStep(again + step.text, step.stopped)
 
     def flush(self) -> str:
-        """The rest of the text, at the end of the choice; empty after a stop string."""
+        """The rest of the text, at the end of the choice; nothing new comes after a stop string."""
+        again = self._take_again()
         if self._stopped:
-            return ""
+            return again
         step = self._step(self._detokenizer.flush())
         rest = "" if step.stopped else self._stops.flush()
         self.offset += len(rest)
-        return step.text + rest
+        return again + step.text + rest
+
+    def give_again(self, text: str) -> None:
+        """Give the last characters, which never arrived, out again with the next token."""
+        self._again = text
+        self.offset -= len(text)
+
+    def _take_again(self) -> str:
+        again, self._again = self._again, ""
+        self.offset += len(again)
+        return again
 
     def _step(self, text: str) -> TextStep:
         match = self._stops.push(text)

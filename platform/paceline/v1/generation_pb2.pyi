@@ -122,20 +122,24 @@ class GeneratedTopLogprob(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class GeneratedRound(_message.Message):
-    __slots__ = ("drafted_token_ids", "accepted_count", "target_token_id", "wait_ms", "draft_ms", "verify_ms")
+    __slots__ = ("drafted_token_ids", "accepted_count", "target_token_id", "wait_ms", "draft_ms", "verify_ms", "parents", "accepted_path")
     DRAFTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_COUNT_FIELD_NUMBER: _ClassVar[int]
     TARGET_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_MS_FIELD_NUMBER: _ClassVar[int]
     VERIFY_MS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_PATH_FIELD_NUMBER: _ClassVar[int]
     drafted_token_ids: _containers.RepeatedScalarFieldContainer[int]
     accepted_count: int
     target_token_id: int
     wait_ms: float
     draft_ms: float
     verify_ms: float
-    def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ...) -> None: ...
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    accepted_path: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ..., parents: _Optional[_Iterable[int]] = ..., accepted_path: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationSummary(_message.Message):
     __slots__ = ("prompt_token_count", "completion_token_count", "accepted_prediction_token_count", "rejected_prediction_token_count", "route", "reason", "drafter", "switch_count", "tau", "alpha", "seed", "resumed_count", "verifier", "system_fingerprint", "model")

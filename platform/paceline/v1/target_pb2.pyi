@@ -29,7 +29,7 @@ FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_ABORT: FinishReason
 
 class StreamRequest(_message.Message):
-    __slots__ = ("protocol", "key", "prompt_token_ids", "sampling", "seed", "plan", "choice_count", "explain", "tenant_salt", "traceparent")
+    __slots__ = ("protocol", "key", "prompt_token_ids", "sampling", "seed", "plan", "choice_count", "explain", "tenant_salt", "traceparent", "resumed")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class StreamRequest(_message.Message):
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
+    RESUMED_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolRange
     key: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -50,7 +51,18 @@ class StreamRequest(_message.Message):
     explain: bool
     tenant_salt: str
     traceparent: str
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., key: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., choice_count: _Optional[int] = ..., explain: _Optional[bool] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ...) -> None: ...
+    resumed: _containers.RepeatedCompositeFieldContainer[ChoiceStart]
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., key: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., choice_count: _Optional[int] = ..., explain: _Optional[bool] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ..., resumed: _Optional[_Iterable[_Union[ChoiceStart, _Mapping]]] = ...) -> None: ...
+
+class ChoiceStart(_message.Message):
+    __slots__ = ("choice", "output_token_ids", "text_offset")
+    CHOICE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
+    TEXT_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    choice: int
+    output_token_ids: _containers.RepeatedScalarFieldContainer[int]
+    text_offset: int
+    def __init__(self, choice: _Optional[int] = ..., output_token_ids: _Optional[_Iterable[int]] = ..., text_offset: _Optional[int] = ...) -> None: ...
 
 class Plan(_message.Message):
     __slots__ = ("route", "reason", "drafter", "max_draft_token_count")
@@ -111,23 +123,27 @@ class TopLogprob(_message.Message):
     def __init__(self, token_id: _Optional[int] = ..., logprob: _Optional[float] = ...) -> None: ...
 
 class RoundTrace(_message.Message):
-    __slots__ = ("drafted_token_ids", "accepted_count", "target_token_id", "wait_ms", "draft_ms", "verify_ms")
+    __slots__ = ("drafted_token_ids", "accepted_count", "target_token_id", "wait_ms", "draft_ms", "verify_ms", "parents", "accepted_path")
     DRAFTED_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_COUNT_FIELD_NUMBER: _ClassVar[int]
     TARGET_TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
     DRAFT_MS_FIELD_NUMBER: _ClassVar[int]
     VERIFY_MS_FIELD_NUMBER: _ClassVar[int]
+    PARENTS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPTED_PATH_FIELD_NUMBER: _ClassVar[int]
     drafted_token_ids: _containers.RepeatedScalarFieldContainer[int]
     accepted_count: int
     target_token_id: int
     wait_ms: float
     draft_ms: float
     verify_ms: float
-    def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ...) -> None: ...
+    parents: _containers.RepeatedScalarFieldContainer[int]
+    accepted_path: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ..., parents: _Optional[_Iterable[int]] = ..., accepted_path: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChoiceStats(_message.Message):
-    __slots__ = ("prompt_token_count", "completion_token_count", "round_count", "drafted_count", "tested_count", "accepted_count", "drafter", "switch_count")
+    __slots__ = ("prompt_token_count", "completion_token_count", "round_count", "drafted_count", "tested_count", "accepted_count", "drafter", "switch_count", "replayed_token_count")
     PROMPT_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     ROUND_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -136,6 +152,7 @@ class ChoiceStats(_message.Message):
     ACCEPTED_COUNT_FIELD_NUMBER: _ClassVar[int]
     DRAFTER_FIELD_NUMBER: _ClassVar[int]
     SWITCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     prompt_token_count: int
     completion_token_count: int
     round_count: int
@@ -144,7 +161,8 @@ class ChoiceStats(_message.Message):
     accepted_count: int
     drafter: str
     switch_count: int
-    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., round_count: _Optional[int] = ..., drafted_count: _Optional[int] = ..., tested_count: _Optional[int] = ..., accepted_count: _Optional[int] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ...) -> None: ...
+    replayed_token_count: int
+    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., round_count: _Optional[int] = ..., drafted_count: _Optional[int] = ..., tested_count: _Optional[int] = ..., accepted_count: _Optional[int] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ..., replayed_token_count: _Optional[int] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
     __slots__ = ("key",)

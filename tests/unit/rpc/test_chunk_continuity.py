@@ -3,7 +3,7 @@ import random
 
 import pytest
 
-from paceline.core.generation import FinishReason
+from paceline.core.generation import ChoiceStart, FinishReason
 from paceline.errors import EngineFailedError, StreamGapError, TargetUnavailableError
 from paceline.rpc.chunk_continuity import ChunkContinuity
 from peers import chunk_of
@@ -74,3 +74,15 @@ def test_choice_that_was_not_asked_for_is_an_error():
     """A stray choice index fails the stream instead of the reader."""
     with pytest.raises(EngineFailedError):
         ChunkContinuity(1).admit([chunk_of("r/1", 1, 0, 1, TOTAL)])
+
+
+def test_a_resumed_stream_goes_on_behind_what_has_arrived():
+    """Of a resumed choice only new tokens pass, a gap is an error, and choices that had ended stay ended."""
+    start = ChoiceStart(1, tuple(range(5)), text_offset=4)
+    continuity = ChunkContinuity(2, [start])
+    (chunk,) = continuity.admit([chunk_of("r/2", 1, 3, TOTAL, TOTAL), chunk_of("r/2", 0, 0, 2, TOTAL)])
+
+    assert (chunk.choice, chunk.first_index, chunk.token_ids[0], chunk.text_offset) == (1, 5, 5, 4)
+    continuity.check_complete()
+    with pytest.raises(StreamGapError):
+        ChunkContinuity(2, [start]).admit([chunk_of("r/2", 1, 6, TOTAL, TOTAL)])

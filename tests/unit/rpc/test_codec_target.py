@@ -39,6 +39,15 @@ def test_request_that_no_gateway_can_mean_is_refused(field):
         codec_target.decode_generation_request(message)
 
 
+@pytest.mark.parametrize("choices", [(0, 0), (-1,), (1,)])
+def test_a_resume_of_a_choice_that_was_not_asked_for_is_refused(choices):
+    """Choices of a resume are named once each and lie below the number of choices."""
+    message = codec_target.encode_generation_request(generation())
+    message.resumed.extend(target_pb2.ChoiceStart(choice=choice) for choice in choices)
+    with pytest.raises(InvalidRequestError):
+        codec_target.decode_generation_request(message)
+
+
 def test_gateway_of_a_far_release_is_sent_elsewhere():
     """Without a shared protocol version the request may be tried on another replica."""
     codec_target.check_protocol(codec_target.our_protocol())

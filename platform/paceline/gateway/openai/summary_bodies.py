@@ -39,7 +39,10 @@ def facts_body(summary: AnswerSummary) -> dict[str, Any]:
 
 
 def rounds_body(rounds: Sequence[RoundTrace], texts: TokenTexts) -> list[dict[str, Any]]:
-    """Rounds in order; ids with their texts, so that a reader needs no tokenizer."""
+    """Rounds in order; ids with their texts, so that a reader needs no tokenizer.
+
+    Of trees also the parent of each draft and the places of the accepted ones.
+    """
     return [
         {
             "drafted": [_token(token_id, texts) for token_id in trace.drafted],
@@ -49,6 +52,7 @@ def rounds_body(rounds: Sequence[RoundTrace], texts: TokenTexts) -> list[dict[st
             "wait_ms": round(trace.wait_ms, 3),
             "draft_ms": round(trace.draft_ms, 3),
             "verify_ms": round(trace.verify_ms, 3),
+            **({"parents": trace.parents, "accepted_path": trace.path} if trace.parents else {}),
         }
         for trace in rounds
     ]
