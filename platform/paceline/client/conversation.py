@@ -24,6 +24,7 @@ class ChatQuestion:
     seed: int | None = None
     speculation: str = "auto"  # "auto", "on" or "off"
     drafter: str | None = None
+    max_draft_tokens: int | None = None
     explain: bool = False
 
 
@@ -39,7 +40,8 @@ class ShownToken:
 class ShownRound:
     """One round: drafts, how many were accepted, and the token that the target added.
 
-    ``path`` has the places of the accepted drafts of a tree; empty: they are the first ones.
+    ``path`` has the places of the accepted drafts of a tree; empty: they are the first ones. ``parents`` are
+    those of the tree; empty: a chain.
     """
 
     drafted: tuple[ShownToken, ...]
@@ -49,14 +51,16 @@ class ShownRound:
     draft_ms: float
     verify_ms: float
     path: tuple[int, ...] = ()
+    parents: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TextPiece:
-    """Part of an answer."""
+    """Part of an answer. ``num_tokens`` is None where the server does not say how many tokens came with it."""
 
     text: str
     rounds: tuple[ShownRound, ...] = ()
+    num_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,8 @@ class GrpcClient:
                     raise AnswerFailedError(message.error.reason.lower(), message.error.message)
                 for chunk in message.chunks:
                     finish_reason = chunk.finish_reason or finish_reason
-                    yield TextPiece(chunk.text, tuple(_round(entry) for entry in chunk.rounds))
+                    rounds = tuple(_round(entry) for entry in chunk.rounds)
+                    yield TextPiece(chunk.text, rounds, num_tokens=len(chunk.token_ids))
                 if message.HasField("summary"):
                     complete = True
                     yield _facts(message.summary, finish_reason)
@@ -75,6 +76,8 @@ def request_message(question: ChatQuestion) -> generation_pb2.GenerateRequest:
         speculation=generation_pb2.Speculation(mode=_MODES[question.speculation], drafter=question.drafter or ""),
         explain=question.explain,
     )
+    if question.max_draft_tokens is not None:
+        request.speculation.max_draft_token_count = question.max_draft_tokens
     request.sampling.max_tokens = question.max_tokens or 0
     if question.temperature is not None:
         request.sampling.temperature = question.temperature
@@ -90,6 +93,7 @@ def _round(entry: generation_pb2.GeneratedRound) -> ShownRound:
         draft_ms=entry.draft_ms,
         verify_ms=entry.verify_ms,
         path=tuple(entry.accepted_path),
+        parents=tuple(entry.parents),
     )
 
 

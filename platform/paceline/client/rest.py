@@ -54,7 +54,8 @@ def request_body(question: ChatQuestion) -> dict[str, Any]:
         "max_completion_tokens": question.max_tokens,
         "seed": question.seed,
         "speculation": {"mode": question.speculation}
-        | ({"drafter": question.drafter} if question.drafter is not None else {}),
+        | ({"drafter": question.drafter} if question.drafter is not None else {})
+        | ({"max_draft_tokens": question.max_draft_tokens} if question.max_draft_tokens is not None else {}),
         "explain": question.explain,
         "stream": True,
         "stream_options": {"include_usage": True},
@@ -79,14 +80,15 @@ def _answer_events(chunks: Iterator[dict[str, Any]]) -> Iterator[AnswerEvent]:
         for choice in chunk.get("choices", ()):
             finish_reason = choice.get("finish_reason") or finish_reason
             text = choice["delta"].get("content") or ""
-            rounds = tuple(_round(entry) for entry in extra.get("rounds", ()))
+            rounds = tuple(read_round(entry) for entry in extra.get("rounds", ()))
             if text or rounds:
                 yield TextPiece(text, rounds)
         if chunk.get("usage"):
             yield _facts(chunk, finish_reason)
 
 
-def _round(entry: dict[str, Any]) -> ShownRound:
+def read_round(entry: dict[str, Any]) -> ShownRound:
+    """A round from its JSON."""
     return ShownRound(
         drafted=tuple(_token(token) for token in entry["drafted"]),
         accepted=entry["accepted"],
@@ -95,6 +97,7 @@ def _round(entry: dict[str, Any]) -> ShownRound:
         draft_ms=entry["draft_ms"],
         verify_ms=entry["verify_ms"],
         path=tuple(entry.get("accepted_path", ())),
+        parents=tuple(entry.get("parents", ())),
     )
 
 

@@ -25,6 +25,13 @@ def test_what_is_not_set_is_left_to_the_server():
     }
 
 
+def test_a_draft_limit_travels_with_the_mode():
+    """Both are fields of one object."""
+    body = request_body(ChatQuestion(QUESTION.turns, speculation="on", drafter="ngram", max_draft_tokens=3))
+
+    assert body["speculation"] == {"mode": "on", "drafter": "ngram", "max_draft_tokens": 3}
+
+
 def test_the_url_may_end_in_v1():
     """Both spellings of the root lead to the same place."""
     seen = []
