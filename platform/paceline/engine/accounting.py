@@ -48,8 +48,10 @@ def record_load(metrics: Metrics, scheduler: Scheduler, pool: PagePool) -> None:
     """Set the gauges of queue and cache."""
     metrics.set(catalogue.RUNNING, len(scheduler.running))
     metrics.set(catalogue.WAITING, len(scheduler.waiting))
-    metrics.set(catalogue.KV_PAGES, pool.num_free, state="free")
-    metrics.set(catalogue.KV_PAGES, pool.num_pages - pool.num_free, state="held")
+    free, available = pool.num_free, scheduler.room.num_free
+    metrics.set(catalogue.KV_PAGES, free, state="free")
+    metrics.set(catalogue.KV_PAGES, available - free, state="cached")
+    metrics.set(catalogue.KV_PAGES, pool.num_pages - available, state="held")
 
 
 def record_step(metrics: Metrics, scheduler: Scheduler, pool: PagePool, duration_s: float) -> None:

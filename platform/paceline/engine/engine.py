@@ -107,33 +107,30 @@ class Engine:
         """End a request now; its pages and sessions are free when this returns."""
         sequences = self._scheduler.of_request(key)
         groups = [self._speculation.drafter_of(sequence) for sequence in sequences]
-        self._end(sequences)
+        self._end(sequences, publish=True)
         self._deliver([last_chunk(sequence, group) for sequence, group in zip(sequences, groups, strict=True)])
 
     def fail_all(self, error: PacelineError) -> None:
         """End everything after a failed step. Raises nothing, whatever the step has left behind."""
         sequences = [*self._scheduler.running, *self._scheduler.waiting]
         try:
-            self._end(sequences)
+            self._end(sequences, publish=False)
+            self._scheduler.room.prefixes.clear()  # nothing that a broken step may have touched is used again
         finally:
             self._on_error(list(dict.fromkeys(sequence.key for sequence in sequences)), error)
 
     def check_integrity(self) -> None:
         """Raise CacheCorruptionError if pages were lost, or if an idle engine still holds something."""
-        pool = self._runner.pool
-        pool.check_integrity()
-        held = (pool.num_held, pool.num_reserved, self._speculation.num_sessions)
-        if not self.has_work and any(held):
-            raise CacheCorruptionError(
-                "idle, but {} pages are held, {} are reserved and {} draft sessions are open".format(*held)
-            )
+        self._scheduler.check_integrity()
+        if not self.has_work and self._speculation.num_sessions:
+            raise CacheCorruptionError(f"idle, but {self._speculation.num_sessions} draft sessions are open")
 
-    def _end(self, sequences: SequenceOf[Sequence]) -> None:
-        """Drop sequences, each whatever became of the others."""
+    def _end(self, sequences: SequenceOf[Sequence], *, publish: bool) -> None:
+        """Drop sequences, each whatever became of the others; what they computed is shared if ``publish``."""
         with ExitStack() as stack:
             for sequence in sequences:
                 sequence.finish = FinishReason.ABORT
-                stack.callback(self._scheduler.retire, sequence)
+                stack.callback(self._scheduler.retire, sequence, publish=publish)
                 stack.callback(self._speculation.close, sequence)
         record_finish(self._metrics, sequences)
         record_load(self._metrics, self._scheduler, self._runner.pool)
@@ -186,5 +183,5 @@ class Engine:
             self._scheduler.retire(sequence)
         record_finish(self._metrics, finished)
         for fault in faults:
-            self._end(self._scheduler.of_request(fault.sequence.key))
+            self._end(self._scheduler.of_request(fault.sequence.key), publish=False)
             self._on_error([fault.sequence.key], fault.error)

@@ -7,10 +7,17 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from paceline.engine.kv_room import KVRoom
 from paceline.engine.sequence import Sequence
+from paceline.engine.step_budget import share_drafts, share_prefill, shares
 from paceline.engine.step_plan import PlannedRow, StepPlan
-from paceline.errors import OverloadedError
+from paceline.errors import ContextLengthExceededError, OverloadedError
 from paceline.kvcache.page_pool import PagePool
+from paceline.telemetry import catalogue
+from paceline.telemetry.metrics import Metrics
+
+# A prefix that saves fewer tokens than this is not worth a pass of waiting for whoever computes it.
+_WORTH_WAITING_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +27,25 @@ class SchedulerLimits:
     max_running: int
     max_waiting: int
     step_tokens: int
+    prefix_cache: bool = True
 
 
 class Scheduler:
-    """First come, first served. A sequence is admitted once all pages that it can need are free."""
+    """First come, first served; under pressure last come, first sent back.
 
-    def __init__(self, pool: PagePool, limits: SchedulerLimits) -> None:
+    When pages run short drafts are left out first, then unused prefixes are evicted, then the youngest running
+    sequence is pre-empted: it goes back to the queue, ahead of all that came later, and is computed again.
+    The oldest sequence is never pre-empted for another, so it always gets on.
+    """
+
+    def __init__(self, pool: PagePool, limits: SchedulerLimits, metrics: Metrics | None = None) -> None:
         self._pool = pool
         self._limits = limits
-        self.waiting: deque[Sequence] = deque()
+        self._metrics = metrics or Metrics()
+        self.room = KVRoom(pool, prefix_cache=limits.prefix_cache, metrics=self._metrics)
+        self.waiting: deque[Sequence] = deque()  # by arrival
         self.running: list[Sequence] = []
+        self._arrivals = 0
 
     @property
     def has_work(self) -> bool:
@@ -37,76 +53,129 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """Queue the choices of one request, all or none."""
+        """Queue the choices of one request, all or none.
+
+        Raises OverloadedError if the queue is full, ContextLengthExceededError for what could never run.
+        """
         arriving = list(sequences)
         slots = self._limits.max_running - len(self.running)
         if len(self.waiting) + len(arriving) > self._limits.max_waiting + slots:
             raise OverloadedError("the target's queue", retry_after_s=1.0)
+        for sequence in arriving:
+            if sequence.max_length > (most := self.room.capacity_tokens):
+                raise ContextLengthExceededError(sequence.num_prompt, sequence.max_length - sequence.num_prompt, most)
+        for sequence in arriving:
+            self._arrivals += 1
+            sequence.arrival = self._arrivals
         self.waiting.extend(arriving)
 
     def admit(self) -> list[Sequence]:
-        """Move waiting sequences to running, in order, as far as pages and slots go."""
+        """Move waiting sequences to running, in order, as far as pages and places go; returns the new ones among them.
+
+        One whose prefix is being computed right now waits for it, and lets others by.
+        """
+        self._pool.report_freed()
+        self._publish_prompts()
         admitted = []
-        while self.waiting and len(self.running) < self._limits.max_running:
-            head = self.waiting[0]
-            if not self._pool.can_reserve(self._pool.pages_for(head.max_length)):
+        for sequence in list(self.waiting):
+            if len(self.running) >= self._limits.max_running:
                 break
-            self.waiting.popleft()
-            head.admit(self._pool)
-            self.running.append(head)
-            admitted.append(head)
+            if self._prefix_is_coming(sequence):
+                continue
+            if not self.room.admit(sequence, self.running):
+                break
+            self.waiting.remove(sequence)
+            self.running.append(sequence)
+            if not sequence.preemptions:
+                admitted.append(sequence)
         return admitted
 
     def schedule(self, max_draft_tokens: int) -> StepPlan:
-        """Plan one pass: a token of each decoding sequence, prompt chunks, then room for drafts.
+        """Plan one pass: a token of each decoding sequence, prompt chunks, and drafts with what is left.
 
-        ``max_draft_tokens`` is the limit of this moment for each sequence.
-
-        Prompt chunks get what the decodes leave of ``step_tokens`` and at least a quarter of it;
-        drafts share what is left after that.
+        ``max_draft_tokens`` is the limit of this moment for each sequence; of a tree it counts nodes. The rows
+        have room: pages for their tokens and drafts are promised when this returns.
         """
+        self._hold_committed()
         decoding = [sequence for sequence in self.running if sequence.decoding]
         prefilling = [sequence for sequence in self.running if not sequence.decoding]
-        wanted_drafts = sum(_wanted_drafts(sequence, max_draft_tokens) for sequence in decoding)
-        left = self._limits.step_tokens - len(decoding)
-        prefill_budget = max(left - wanted_drafts, self._limits.step_tokens // 4, 1) if prefilling else 0
-        chunks = _prompt_chunks(prefilling, prefill_budget)
-        left -= sum(row.stop - row.start for row in chunks)
-        return StepPlan([*_decode_rows(decoding, max_draft_tokens, max(left, 0)), *chunks])
+        wanted = [_wanted_drafts(sequence, max_draft_tokens) for sequence in decoding]
+        budget = shares(
+            self._limits.step_tokens,
+            num_decoding=len(decoding),
+            wanted_drafts=sum(wanted),
+            wanted_prefill=sum(sequence.num_missing for sequence in prefilling),
+        )
+        rows = [
+            PlannedRow(sequence, sequence.num_computed, len(sequence.tokens), self.room.look_ahead(sequence, drafts))
+            for sequence, drafts in zip(decoding, share_drafts(wanted, budget.drafts), strict=True)
+        ]
+        chunks = share_prefill(prefilling, budget.prefill).items()
+        rows += [PlannedRow(s, s.num_computed, s.num_computed + count, 0) for s, count in chunks]
+        return StepPlan(rows)
 
-    def retire(self, sequence: Sequence) -> None:
-        """Forget a sequence, wherever it is, and free its pages."""
+    def retire(self, sequence: Sequence, *, publish: bool = True) -> None:
+        """Forget a sequence, wherever it is, and free its pages; what it computed stays known if ``publish``."""
         if sequence in self.running:
             self.running.remove(sequence)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
-        sequence.free()
+        self.room.release(sequence, publish=publish)
 
     def of_request(self, key: str) -> list[Sequence]:
         """All unfinished sequences of a request."""
         return [sequence for sequence in (*self.running, *self.waiting) if sequence.key == key]
 
+    def check_integrity(self) -> None:
+        """Raise CacheCorruptionError if a page is lost, or held by nobody who runs and by no prefix."""
+        self._pool.report_freed()
+        self.room.check_integrity(self.running)
+
+    def _publish_prompts(self) -> None:
+        """Share each prompt as soon as it is computed, for choices and requests that begin alike."""
+        for sequence in self.running:
+            if not sequence.published and sequence.num_computed >= sequence.num_prompt:
+                self.room.publish(sequence)
+                sequence.published = True
+
+    def _prefix_is_coming(self, sequence: Sequence) -> bool:
+        """Whether an older sequence is computing at least half of what this one lacks."""
+        ahead = [other for other in self.running if not other.published and other.arrival < sequence.arrival]
+        if not (ahead and self._limits.prefix_cache):
+            return False
+        known = self.room.num_known(sequence)
+        worth = known + max(_WORTH_WAITING_TOKENS, (len(sequence.tokens) - known) // 2)
+        return worth < len(sequence.tokens) and any(_begin_alike(sequence, other, worth) for other in ahead)
+
+    def _hold_committed(self) -> None:
+        """Make sure that every running sequence has room for its tokens, oldest first; the youngest give way."""
+        for sequence in sorted(self.running, key=_arrival):
+            while sequence.table is not None and not self.room.hold(sequence):
+                self._preempt(max(self.running, key=_arrival))
+
+    def _preempt(self, victim: Sequence) -> None:
+        """Send a running sequence back to the queue. What it has computed stays known until others need the pages."""
+        self.running.remove(victim)
+        self.room.release(victim, publish=True)
+        victim.published = False
+        victim.preemptions += 1
+        earlier = sum(other.arrival < victim.arrival for other in self.waiting)
+        self.waiting.insert(earlier, victim)
+        self._metrics.count(catalogue.PREEMPTIONS)
+
+
+def _arrival(sequence: Sequence) -> int:
+    return sequence.arrival
+
+
+def _begin_alike(sequence: Sequence, other: Sequence, length: int) -> bool:
+    """Whether both have the same first ``length`` tokens; a hash is enough to decide about waiting."""
+    same_tenant = sequence.request.tenant_salt == other.request.tenant_salt
+    return (
+        same_tenant and other.num_prompt >= length and sequence.tokens.hash_at(length) == other.tokens.hash_at(length)
+    )
+
 
 def _wanted_drafts(sequence: Sequence, limit: int) -> int:
     """A round commits one token more than it drafts, so drafts never reach past the last allowed token."""
     return max(0, min(limit, sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
-
-
-def _decode_rows(decoding: list[Sequence], limit: int, draft_budget: int) -> list[PlannedRow]:
-    rows = []
-    for sequence in decoding:
-        drafts = min(_wanted_drafts(sequence, limit), draft_budget)
-        draft_budget -= drafts
-        rows.append(PlannedRow(sequence, sequence.num_computed, len(sequence.tokens), drafts))
-    return rows
-
-
-def _prompt_chunks(prefilling: list[Sequence], budget: int) -> list[PlannedRow]:
-    rows = []
-    for sequence in prefilling:
-        if budget <= 0:
-            break
-        stop = min(len(sequence.tokens), sequence.num_computed + budget)
-        budget -= stop - sequence.num_computed
-        rows.append(PlannedRow(sequence, sequence.num_computed, stop, 0))
-    return rows

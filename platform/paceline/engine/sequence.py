@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 from paceline.core.generation import ChoiceStats, FinishReason, GenerationRequest
 from paceline.core.hashed_tokens import HashedTokens
-from paceline.kvcache.page_pool import PagePool, PageTable
+from paceline.kvcache.page_pool import PageTable
+from paceline.kvcache.prefix_tree import PrefixNode
 from paceline.text.choice_text import ChoiceText
 from paceline.verification.sampler_state import SamplerState
 
@@ -17,6 +18,8 @@ class Sequence:
     [0, num_computed)             K/V valid
     [num_computed, len(tokens))   committed, computed in a coming step
     [len(tokens), slots)          draft look-ahead of one pass; rolled back on rejection
+
+    A sequence that is pre-empted loses its K/V and nothing else.
     """
 
     request: GenerationRequest
@@ -25,8 +28,13 @@ class Sequence:
     sampler: SamplerState
     text: ChoiceText
     max_length: int  # prompt plus output that this choice may reach
+    arrival: int = 0  # its place among all that came
     table: PageTable | None = None  # None while it waits for admission
+    prefix: PrefixNode | None = None  # the end of what it shares through the prefix tree; locked while it runs
+    published: bool = False  # whether its prompt is in the prefix tree
     num_computed: int = 0
+    num_cached: int = 0  # prompt tokens whose K/V were there at the first admission
+    preemptions: int = 0
     finish: FinishReason | None = None
     num_replayed: int = 0  # output tokens that earlier attempts committed
     rounds: int = 0
@@ -56,13 +64,14 @@ class Sequence:
         return self.max_length - len(self.tokens)
 
     @property
+    def num_missing(self) -> int:
+        """Committed tokens whose K/V are not computed."""
+        return len(self.tokens) - self.num_computed
+
+    @property
     def decoding(self) -> bool:
         """Whether only the newest token lacks K/V, so that drafts may follow it."""
         return self.num_output > 0 and self.num_computed == len(self.tokens) - 1
-
-    def admit(self, pool: PagePool) -> None:
-        """Take the reservation that lasts to the end of the choice."""
-        self.table = PageTable(pool, self.max_length)
 
     def keep_path(self, stop: int, nodes: SequenceOf[int]) -> list[tuple[int, int]]:
         """Keep K/V of ``[0, stop)`` and of the accepted draft ``nodes`` behind it; all other slots go back at once.
@@ -72,13 +81,11 @@ class Sequence:
         """
         kept = [stop + node for node in nodes[: len(self.tokens) - stop]]
         self.num_computed = stop + len(kept)
-        return self.table.keep_path(stop, kept) if self.table is not None else []
-
-    def free(self) -> None:
-        """Give back all pages. Freeing twice is harmless."""
-        if self.table is not None:
-            self.table.free()
-            self.table = None
+        if self.table is None:
+            return []
+        moves = self.table.keep_path(stop, kept)
+        self.table.shrink()
+        return moves
 
     def stats(self, drafter: str | None) -> ChoiceStats:
         """Counts for the last chunk."""

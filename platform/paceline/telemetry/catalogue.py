@@ -42,7 +42,12 @@ _ERROR_REASON = Label(
         "INTERNAL",
     ),
 )
-_PAGE_STATE = Label("state", "`free` pages have no holder; `held` ones have.", ("free", "held"))
+_PAGE_STATE = Label(
+    "state",
+    "`held` pages belong to running choices, `cached` ones to prefixes that no running choice uses and that give way "
+    "when pages run short; `free` ones have no holder.",
+    ("free", "cached", "held"),
+)
 _REPLY_KIND = Label("kind", "What the drafter answered.", ("proposal", "need_sync", "refused"))
 _DROP_REASON = Label(
     "reason",
@@ -99,6 +104,19 @@ STEPS = Counter("engine.steps", "{step}", "Engine steps that ran a target pass."
 STEP_TIME = Histogram("engine.step_time", "s", "Time of one engine step.", (), _STEP_BUCKETS)
 TARGET_FORWARDS = Counter("engine.target_forwards", "{pass}", "Passes of the target model.")
 PREFILL_TOKENS = Counter("engine.prefill_tokens", "{token}", "Prompt tokens that went through the target.")
+PREFIX_HIT_TOKENS = Counter(
+    "engine.prefix_hit_tokens",
+    "{token}",
+    "Prompt tokens whose K/V were in the prefix cache. Share of prompts that is not computed: "
+    "rate(paceline_engine_prefix_hit_tokens_total[5m]) / "
+    "(rate(paceline_engine_prefix_hit_tokens_total[5m]) + rate(paceline_engine_prefill_tokens_total[5m])).",
+)
+EVICTED_PAGES = Counter("engine.evicted_pages", "{page}", "Pages that the prefix cache gave up for others.")
+PREEMPTIONS = Counter(
+    "engine.preemptions",
+    "{choice}",
+    "Times that a running choice lost its pages to older ones and went back to the queue.",
+)
 DECODE_TOKENS = Counter(
     "engine.decode_tokens", "{token}", "Last committed tokens and drafts that went through the target."
 )
