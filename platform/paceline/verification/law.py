@@ -1,18 +1,22 @@
 """The distribution of one token, and the one way to draw from it."""
 
-from functools import cached_property, lru_cache
+from collections.abc import Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
 from paceline.core.drafts import SparseLaw
-from paceline.verification.noise import gumbel, may_exceed, token_bits
+from paceline.kernels import token_law
+from paceline.kernels.token_noise import NoisyRow
+from paceline.verification.noisy_best import best_slots
 
-_HEAD = 64  # ids whose noise is always taken in full; more costs logarithms, fewer lets more of the tail in
 
+class RankedId(NamedTuple):
+    """A token id, and its log-weight plus noise."""
 
-@lru_cache(maxsize=8)
-def _all_ids(vocab_size: int, device: torch.device) -> torch.Tensor:
-    return torch.arange(vocab_size, device=device)
+    token_id: int
+    score: float
 
 
 class TokenLaw:
@@ -33,8 +37,15 @@ class TokenLaw:
         return TokenLaw(torch.zeros(1), torch.tensor([token_id]))
 
     @cached_property
+    def log_total(self) -> float:
+        """Log of the sum of the weights, in float64."""
+        if token_law.serves(self.log_weights):
+            return token_law.log_total(self.log_weights)
+        return float(torch.logsumexp(self.log_weights.double(), dim=0))
+
+    @cached_property
     def probabilities(self) -> torch.Tensor:
-        """float64 [support], sums to 1."""
+        """float64 [support], sums to 1. Costs an exponential per id: verification asks for single ids."""
         return torch.softmax(self.log_weights, dim=0, dtype=torch.float64)
 
     def locate(self, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,7 +60,7 @@ class TokenLaw:
     def probabilities_of(self, token_ids: torch.Tensor) -> torch.Tensor:
         """float64 [n] for int64 [n]; 0 for ids outside the support."""
         slots, inside = self.locate(token_ids)
-        return torch.where(inside, self.probabilities[slots], 0.0)
+        return torch.where(inside, (self.log_weights[slots].double() - self.log_total).exp_(), 0.0)
 
     def probability(self, token_id: int) -> float:
         """Of one id."""
@@ -63,32 +74,37 @@ class TokenLaw:
         dense[self.token_ids] = self.probabilities
         return dense
 
-    def draw(self, row_key: int) -> int:
-        """The id with the largest log-weight + Gumbel noise; ties go to the lowest id.
+    def reweighted(self, token_ids: torch.Tensor, weights: torch.Tensor) -> "TokenLaw":
+        """Proportional to this law, but with ``weights`` (float64 [n]) in place of the probabilities of ``token_ids``.
 
-        Exact, yet most ids never cost a logarithm: the ids outside the ``_HEAD`` heaviest have weights
-        of at most the lightest in it, so they must beat one common level of noise to win.
+        Ids outside the support stay outside. Where no weight is left the answer is this law itself.
         """
-        size = self.log_weights.numel()
-        if size == 1:
-            return int(self._ids[0])
-        bits = token_bits(row_key, self._ids)
-        if size <= 2 * _HEAD:
-            scores = self.log_weights.double() + gumbel(bits)
-            return int(self._ids[scores.argmax()])
-        head = torch.topk(self.log_weights, _HEAD, sorted=True)
-        best = float((head.values.double() + gumbel(bits[head.indices])).max())
-        candidates = may_exceed(bits, best - float(head.values[-1]))
-        candidates[head.indices] = True
-        slots = candidates.nonzero().squeeze(1)  # ascending, so argmax returns the lowest id of a tie
-        scores = self.log_weights[slots].double() + gumbel(bits[slots])
-        return int(self._ids[slots[scores.argmax()]])
+        log_weights = self.log_weights.double() - self.log_total  # a copy
+        slots, inside = self.locate(token_ids)
+        log_weights[slots[inside]] = weights.to(log_weights.device)[inside].log()
+        return TokenLaw(log_weights, self.token_ids) if bool((log_weights > -torch.inf).any()) else self
 
-    @property
-    def _ids(self) -> torch.Tensor:
-        if self.token_ids is not None:
-            return self.token_ids
-        return _all_ids(self.log_weights.numel(), self.log_weights.device)
+    def draw(self, row_key: int) -> int:
+        """The id with the largest log-weight + Gumbel noise; ties go to the lowest id."""
+        return draw_ids([self], [row_key])[0]
+
+    def ranked_draw(self, row_key: int, count: int) -> list[RankedId]:
+        """The ``count`` ids of largest log-weight + Gumbel noise, best first; fewer where the law has fewer.
+
+        They are draws without replacement, in order (Kool et al. 2019).
+        """
+        ranked = best_slots([NoisyRow(self.log_weights, self.token_ids, row_key)], count=count)[0]
+        return [RankedId(self._id(slot), score) for slot, score in ranked]
+
+    def _id(self, slot: int) -> int:
+        return slot if self.token_ids is None else int(self.token_ids[slot])
+
+
+def draw_ids(laws: Sequence[TokenLaw], row_keys: Sequence[int]) -> list[int]:
+    """`TokenLaw.draw` of many laws at once."""
+    rows = [NoisyRow(law.log_weights, law.token_ids, key) for law, key in zip(laws, row_keys, strict=True)]
+    best = best_slots(rows, count=1)
+    return [law._id(slots[0].slot) for law, slots in zip(laws, best, strict=True)]  # noqa: SLF001 - same module
 
 
 def sparse_probabilities(law: SparseLaw) -> tuple[torch.Tensor, torch.Tensor]:
@@ -97,9 +113,8 @@ def sparse_probabilities(law: SparseLaw) -> tuple[torch.Tensor, torch.Tensor]:
     The float32 wire values are divided by their float64 sum. Drafter and verifier both call this, so the
     law that a draft was drawn from and the law that it is tested against are the same numbers.
     """
-    order = sorted(range(len(law.token_ids)), key=law.token_ids.__getitem__)
-    token_ids = torch.tensor([law.token_ids[i] for i in order], dtype=torch.int64)
-    weights = torch.tensor([law.probabilities[i] for i in order], dtype=torch.float64)
+    token_ids, order = torch.sort(torch.tensor(law.token_ids, dtype=torch.int64))
+    weights = torch.tensor(law.probabilities, dtype=torch.float64)[order]
     return token_ids, weights / weights.sum()
 
 

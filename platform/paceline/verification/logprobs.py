@@ -3,6 +3,7 @@
 import torch
 
 from paceline.core.generation import TokenLogprob
+from paceline.verification.law import TokenLaw
 from paceline.verification.truncation import ranked_slots
 
 
@@ -11,8 +12,8 @@ def token_logprob(logits: torch.Tensor, token_id: int, num_top: int) -> TokenLog
 
     Taken in float64. Alternatives come best first; ties by id.
     """
-    total = torch.logsumexp(logits.double(), dim=0)
-    logprob = float(logits[token_id].double() - total)
+    total = TokenLaw(logits).log_total
+    logprob = float(logits[token_id]) - total
     if num_top == 0:
         return TokenLogprob(token_id, logprob)
     top_ids = ranked_slots(logits, num_top)

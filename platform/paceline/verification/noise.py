@@ -96,9 +96,9 @@ def token_bits_numpy(row: int, token_ids: npt.NDArray[np.uint64]) -> npt.NDArray
     return x ^ (x >> np.uint64(31))
 
 
-def uniform(key: NoiseKey) -> float:
-    """A number in the open interval (0, 1), exact in float64."""
-    bits = _mix((row_key(key) + _GOLDEN) & _MASK)
+def uniform(key: NoiseKey, index: int = 0) -> float:
+    """The ``index``-th number of a row of noise in the open interval (0, 1), exact in float64."""
+    bits = _mix((row_key(key) + (index + 1) * _GOLDEN) & _MASK)
     return ((bits >> _FRACTION_SHIFT) + 0.5) * _STEP
 
 

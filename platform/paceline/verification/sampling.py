@@ -7,41 +7,61 @@ drift from it.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import torch
 
+from paceline.core.sampling_params import SamplingParams
 from paceline.errors import EngineFailedError
+from paceline.kernels import token_law
+from paceline.kernels.token_law import ALL_MASKED, NOT_FINITE, Warp, WarpedRow
 from paceline.verification.law import TokenLaw
 from paceline.verification.sampler_state import SamplerState
-from paceline.verification.truncation import truncated_law
+from paceline.verification.truncation import warped_row
+
+_LEAST_TEMPERATURE = 1e-30  # above 0 in float32; anything near it is greedy in all but name
 
 
 def target_law(logits: torch.Tensor, state: SamplerState) -> TokenLaw:
-    """The distribution of the token at ``state.position``.
+    """The distribution of the token at ``state.position``; see `target_laws`."""
+    return target_laws([logits], [state])[0]
 
-    ``logits`` [vocab] is floating point and is not changed; the law may share its memory. Raises
+
+def target_laws(logits: Sequence[torch.Tensor], states: Sequence[SamplerState]) -> list[TokenLaw]:
+    """The distributions of the tokens at the positions of ``states``.
+
+    Each of ``logits`` [vocab] is floating point and is not changed; a law may share its memory. Raises
     EngineFailedError where no distribution exists: NaN or +inf logits, or every id masked.
     """
-    params = state.params
-    scores = _masked(_biased(logits, state), state)
-    best, best_id = torch.max(scores, dim=0)  # NaN wins every comparison in torch.max
-    _check(float(best), state)
-    if params.greedy:
-        return TokenLaw.point(int(best_id))
-    if params.temperature != 1.0:
-        # From the maximum down: a tiny temperature then sends the others to -inf and never overflows.
-        scores = (scores - best) / params.temperature
-    if params.min_p > 0.0 or params.top_k > 0 or params.top_p < 1.0:
-        return truncated_law(scores, min_p=params.min_p, top_k=params.top_k, top_p=params.top_p)
-    return TokenLaw(scores)
+    scores = [_masked(_biased(row, state), state) for row, state in zip(logits, states, strict=True)]
+    warps = [_warp(state.params) for state in states]
+    rows = _warped(scores, warps)
+    return [_law(row, state) for row, state in zip(rows, states, strict=True)]
 
 
-def _check(best: float, state: SamplerState) -> None:
-    if math.isnan(best) or best == math.inf:
+def _warp(params: SamplingParams) -> Warp:
+    return Warp(
+        temperature=0.0 if params.greedy else max(params.temperature, _LEAST_TEMPERATURE),
+        log_min_p=math.log(params.min_p) if params.min_p > 0.0 else -math.inf,
+        top_k=params.top_k,
+        top_p=params.top_p,
+    )
+
+
+def _warped(scores: Sequence[torch.Tensor], warps: Sequence[Warp]) -> list[WarpedRow]:
+    """In one call of the kernel where it serves all rows."""
+    alike = len({(row.numel(), row.dtype) for row in scores}) == 1
+    if alike and all(token_law.serves(row) for row in scores):
+        return token_law.warp_rows(scores, warps)
+    return [warped_row(row, warp) for row, warp in zip(scores, warps, strict=True)]
+
+
+def _law(row: WarpedRow, state: SamplerState) -> TokenLaw:
+    if row.best_id == NOT_FINITE:
         raise EngineFailedError(f"the logits at position {state.position} are not finite")
-    if best == -math.inf:
+    if row.best_id == ALL_MASKED:
         raise EngineFailedError(f"every token is masked at position {state.position}")
+    return TokenLaw.point(row.best_id) if state.params.greedy else TokenLaw(row.log_weights, row.token_ids)
 
 
 def _biased(logits: torch.Tensor, state: SamplerState) -> torch.Tensor:
