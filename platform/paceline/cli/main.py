@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import chat, config, doctor, models
+from paceline.cli import bench, chat, config, doctor, models
 from paceline.errors import ClientError, PacelineError, SetupError
 
 _COMMANDS_GROUP = "paceline.commands"  # entry points of packages that add commands: register(app)
@@ -29,6 +29,7 @@ def build_app() -> typer.Typer:
     app.command("chat")(chat.chat)
     app.add_typer(models.app, name="models")
     app.add_typer(config.app, name="config")
+    app.add_typer(bench.app, name="bench")
     app.command("doctor")(doctor.doctor)
     _register_installed(app)
     return app
