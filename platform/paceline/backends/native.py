@@ -16,10 +16,12 @@ from paceline.core.load import TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.drafting.drafter import Drafter
 from paceline.engine.arrival import EngineModel
+from paceline.engine.drafter_group import DrafterSlot
 from paceline.engine.engine import Deliver, Engine, OnError
 from paceline.engine.engine_thread import EngineThread
 from paceline.engine.scheduler import Scheduler, SchedulerLimits
-from paceline.engine.speculation import DrafterSlot, Speculation, SpeculationSettings
+from paceline.engine.speculation import Speculation
+from paceline.engine.speculation_settings import SpeculationSettings
 from paceline.errors import ContextLengthExceededError, EngineFailedError, PacelineError
 from paceline.modeling.loader import load_model
 from paceline.modeling.runner import ModelRunner
@@ -195,6 +197,8 @@ def _settings(tunables: Tunables) -> SpeculationSettings:
         max_draft_tokens=tunables.max_draft_tokens,
         wait_share=tunables.draft_wait_share,
         deadline_ms=tunables.link_deadline_ms,
+        top_k=tunables.draft_top_k,
+        shadow_share=tunables.shadow_share,
     )
 
 

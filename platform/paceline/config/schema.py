@@ -66,6 +66,10 @@ class EngineConfig(Section):
     """Target size of a pass, in tokens. Prompts get a quarter or more; many decoding sequences may make it larger."""
     threads: int = Field(default=2, ge=1, le=256)
     """Threads of the target's arithmetic on CPU."""
+    step_timeout_s: float = Field(default=60.0, gt=0)
+    """A replica on which work waits this long without any progress calls itself unhealthy."""
+    first_step_timeout_s: float = Field(default=600.0, gt=0)
+    """The same until the first step has ended: compiling and paging in weights take their time."""
 
 
 class DrafterConfig(Section):
@@ -184,8 +188,10 @@ class Tunables(Section):
     """Upper limit of draft tokens per sequence and step. 0 turns speculation off."""
     draft_top_k: int = Field(default=1, ge=1, le=16)
     """Most alternatives that a draft offers after one token. 1: chains; more: trees of up to max_draft_tokens nodes."""
-    draft_wait_share: float = Field(default=0.5, ge=0, le=4)
-    """Longest wait for a remote draft, as a share of the measured step time."""
+    draft_wait_share: float = Field(default=1.0, ge=0, le=4)
+    """Longest time that a row waits for remote drafts, in passes of the target; shorter where waiting does not pay."""
+    shadow_share: float = Field(default=0.03, ge=0, le=0.25)
+    """Share of rounds in which a drafter group that is not used proposes, to be compared with what is committed."""
     link_deadline_ms: int = Field(default=2000, ge=1)
     """A remote draft that arrives later than this after it was asked for is not used."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"

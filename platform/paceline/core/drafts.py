@@ -1,6 +1,6 @@
 """What drafters and the engine exchange. Stdlib only: these records cross process and RPC borders."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from paceline.core.sampling_params import SamplingParams
@@ -122,6 +122,7 @@ class DraftProposal:
     """Tokens proposed after the context ``[0, base_length)`` with hash ``base_hash``.
 
     ``laws`` is empty (every draft counts as drawn from a one-hot law) or has one entry per node.
+    ``waited_s`` is the time from the request to the arrival of this answer, noted by whoever carried it.
     """
 
     session: str
@@ -130,6 +131,7 @@ class DraftProposal:
     tree: DraftTree
     laws: tuple[SparseLaw, ...] = ()
     draft_ms: float = 0.0
+    waited_s: float | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

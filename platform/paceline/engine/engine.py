@@ -26,7 +26,6 @@ from paceline.modeling.forward_row import ForwardRow
 from paceline.telemetry.metrics import Metrics
 from paceline.verification.verifier import Verifier
 
-_STEP_TIME_DECAY = 0.8  # weight of the past in the mean step time
 _NO_DRAFTS = DraftTree((), ())
 
 
@@ -86,7 +85,7 @@ class Engine:
         started = time.monotonic()
         self._speculation.open(self._scheduler.admit())
         plan = self._scheduler.schedule(self._speculation.max_draft_tokens)
-        drafts = self._speculation.collect(plan)
+        plan, drafts = self._speculation.collect(plan)
         logits = self._forward(plan, drafts)
         decisions, faults = decide(plan, drafts, logits, self._verifier, self._metrics)
         chunks = self._commit(plan, decisions, self._times(started, drafts))
@@ -153,10 +152,7 @@ class Engine:
         return logits
 
     def _times(self, started: float, drafts: Drafts) -> StepTimes:
-        pass_s = time.monotonic() - started - drafts.wait_s
-        mean = self._speculation.step_time_s
-        self._speculation.step_time_s = _STEP_TIME_DECAY * mean + (1 - _STEP_TIME_DECAY) * pass_s if mean else pass_s
-        return StepTimes(drafts.wait_s, pass_s)
+        return StepTimes(drafts.wait_s, time.monotonic() - started - drafts.wait_s)
 
     def _commit(self, plan: StepPlan, decisions: list[Decision], times: StepTimes) -> list[GenerationChunk]:
         for row in plan.rows:

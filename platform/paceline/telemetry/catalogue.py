@@ -55,6 +55,12 @@ _DROP_REASON = Label(
     "check of untrusted input), `replaced` (a newer request), `closed` (its session ended), `full` (bounded outbox).",
     ("stale", "late", "invalid", "replaced", "closed", "full"),
 )
+_WAITING_MOVE = Label(
+    "move",
+    "`wait`: drafts were waited for; `fill`: the pass ran without the rows whose drafts were under way; `go`: those "
+    "rows went into it without drafts.",
+    ("wait", "fill", "go"),
+)
 _REFUSAL_REASON = Label(
     "reason",
     "Why the drafter did not draft.",
@@ -165,6 +171,27 @@ ACCEPTED_AT = Counter(
 )
 DRAFT_WAIT = Histogram(
     "spec.draft_wait", "s", "Time that a step waited for drafts of this group.", (_GROUP,), _STEP_BUCKETS
+)
+WAITING_MOVES = Counter(
+    "spec.waiting_moves", "{step}", "Steps that began while drafts were under way, by what was done.", (_WAITING_MOVE,)
+)
+SUSPENSIONS = Counter(
+    "spec.suspensions",
+    "{suspension}",
+    "Times that a group did not keep pace with the target and was only probed from then on.",
+    (_GROUP,),
+)
+SHADOW_TESTED_AT = Counter(
+    "spec.shadow_tested_at",
+    "{round}",
+    "Proposals for comparison only whose draft at this position was held against a committed token.",
+    (_GROUP, _POSITION),
+)
+SHADOW_ACCEPTED_AT = Counter(
+    "spec.shadow_accepted_at",
+    "{round}",
+    "Proposals for comparison only whose draft at this position was the committed token.",
+    (_GROUP, _POSITION),
 )
 VERIFY_TIME = Histogram("spec.verify_time", "s", "Time of one call of the verifier.", (), _STEP_BUCKETS)
 REROOTED_DRAFTS = Counter(

@@ -1,0 +1,34 @@
+"""What the engine knows about one drafter group."""
+
+from dataclasses import dataclass, field
+
+from paceline.core.load import DrafterGroupStatus
+from paceline.drafting.drafter import Drafter
+from paceline.engine.acceptance import AcceptanceEstimate
+from paceline.engine.group_pace import GroupPace
+from paceline.engine.reply_times import ReplyTimes
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterSlot:
+    """A drafter group that this engine can use."""
+
+    drafter: Drafter
+    local: bool  # in this process: collecting computes, so there is nothing to wait for
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterGroup:
+    """A drafter and what was learned about it."""
+
+    name: str
+    drafter: Drafter  # guarded: it does not raise
+    local: bool
+    reply_times: ReplyTimes = field(default_factory=ReplyTimes)
+    pace: GroupPace = field(default_factory=GroupPace)
+    acceptance: AcceptanceEstimate = field(default_factory=AcceptanceEstimate)
+
+    @property
+    def status(self) -> DrafterGroupStatus:
+        """State of the group, for the router."""
+        return DrafterGroupStatus(self.name, self.drafter.method, self.drafter.live, self.drafter.detail)
