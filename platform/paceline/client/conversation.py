@@ -83,6 +83,7 @@ class AnswerFacts:
     resumed: int
     verifier: str
     system_fingerprint: str
+    cached_tokens: int = 0  # of the prompt's, those that were not computed again
 
 
 AnswerEvent = TextPiece | AnswerFacts

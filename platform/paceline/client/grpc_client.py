@@ -115,4 +115,5 @@ def _facts(summary: generation_pb2.GenerationSummary, finish_reason: str) -> Ans
         resumed=summary.resumed_count,
         verifier=summary.verifier,
         system_fingerprint=summary.system_fingerprint,
+        cached_tokens=summary.cached_prompt_token_count,
     )

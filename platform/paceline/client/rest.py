@@ -127,4 +127,5 @@ def _facts(chunk: dict[str, Any], finish_reason: str) -> AnswerFacts:
         resumed=facts["resumed"],
         verifier=facts["verifier"],
         system_fingerprint=chunk["system_fingerprint"],
+        cached_tokens=usage.get("prompt_tokens_details", {}).get("cached_tokens", 0),
     )

@@ -96,6 +96,7 @@ class ChoiceStats:
     switches: int  # changes between plain and speculative within the answer
     resumed: int = 0
     replayed: int = 0  # of the completion tokens, those that earlier attempts committed
+    cached_tokens: int = 0  # of the prompt's tokens, those whose K/V were in the prefix cache
 
     @property
     def tau(self) -> float | None:

@@ -99,4 +99,5 @@ class Sequence:
             drafter=drafter,
             switches=self.switches,
             replayed=self.num_replayed,
+            cached_tokens=self.num_cached,
         )

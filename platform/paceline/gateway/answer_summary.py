@@ -14,6 +14,7 @@ class AnswerSummary:
 
     model: str
     prompt_tokens: int
+    cached_tokens: int  # of the prompt's, those that no choice had to compute
     completion_tokens: int
     accepted_tokens: int
     rejected_tokens: int  # drafted and not kept
@@ -49,6 +50,7 @@ def summarise(
     return AnswerSummary(
         model=identity.name,
         prompt_tokens=prompt_tokens,
+        cached_tokens=min((choice.cached_tokens for choice in choices), default=0),
         completion_tokens=completion,
         accepted_tokens=accepted,
         rejected_tokens=sum(choice.drafted for choice in choices) - accepted,

@@ -162,6 +162,7 @@ def encode_summary(summary: AnswerSummary) -> generation_pb2.GenerationSummary:
     """The last message's facts."""
     return generation_pb2.GenerationSummary(
         prompt_token_count=summary.prompt_tokens,
+        cached_prompt_token_count=summary.cached_tokens,
         completion_token_count=summary.completion_tokens,
         accepted_prediction_token_count=summary.accepted_tokens,
         rejected_prediction_token_count=summary.rejected_tokens,

@@ -196,6 +196,7 @@ def _encode_stats(stats: ChoiceStats) -> target_pb2.ChoiceStats:
         drafter=stats.drafter or "",
         switch_count=stats.switches,
         replayed_token_count=stats.replayed,
+        cached_token_count=stats.cached_tokens,
     )
 
 
@@ -211,6 +212,7 @@ def _decode_stats(message: target_pb2.ChoiceStats) -> ChoiceStats:
         drafter=message.drafter or None,
         switches=message.switch_count,
         replayed=message.replayed_token_count,
+        cached_tokens=message.cached_token_count,
     )
 
 

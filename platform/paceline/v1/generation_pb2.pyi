@@ -142,7 +142,7 @@ class GeneratedRound(_message.Message):
     def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ..., parents: _Optional[_Iterable[int]] = ..., accepted_path: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class GenerationSummary(_message.Message):
-    __slots__ = ("prompt_token_count", "completion_token_count", "accepted_prediction_token_count", "rejected_prediction_token_count", "route", "reason", "drafter", "switch_count", "tau", "alpha", "seed", "resumed_count", "verifier", "system_fingerprint", "model")
+    __slots__ = ("prompt_token_count", "completion_token_count", "accepted_prediction_token_count", "rejected_prediction_token_count", "route", "reason", "drafter", "switch_count", "tau", "alpha", "seed", "resumed_count", "verifier", "system_fingerprint", "model", "cached_prompt_token_count")
     PROMPT_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     ACCEPTED_PREDICTION_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -158,6 +158,7 @@ class GenerationSummary(_message.Message):
     VERIFIER_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
+    CACHED_PROMPT_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     prompt_token_count: int
     completion_token_count: int
     accepted_prediction_token_count: int
@@ -173,7 +174,8 @@ class GenerationSummary(_message.Message):
     verifier: str
     system_fingerprint: str
     model: str
-    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., accepted_prediction_token_count: _Optional[int] = ..., rejected_prediction_token_count: _Optional[int] = ..., route: _Optional[str] = ..., reason: _Optional[str] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ..., tau: _Optional[float] = ..., alpha: _Optional[float] = ..., seed: _Optional[int] = ..., resumed_count: _Optional[int] = ..., verifier: _Optional[str] = ..., system_fingerprint: _Optional[str] = ..., model: _Optional[str] = ...) -> None: ...
+    cached_prompt_token_count: int
+    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., accepted_prediction_token_count: _Optional[int] = ..., rejected_prediction_token_count: _Optional[int] = ..., route: _Optional[str] = ..., reason: _Optional[str] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ..., tau: _Optional[float] = ..., alpha: _Optional[float] = ..., seed: _Optional[int] = ..., resumed_count: _Optional[int] = ..., verifier: _Optional[str] = ..., system_fingerprint: _Optional[str] = ..., model: _Optional[str] = ..., cached_prompt_token_count: _Optional[int] = ...) -> None: ...
 
 class GenerationError(_message.Message):
     __slots__ = ("reason", "message", "retryable")

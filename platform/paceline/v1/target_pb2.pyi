@@ -143,7 +143,7 @@ class RoundTrace(_message.Message):
     def __init__(self, drafted_token_ids: _Optional[_Iterable[int]] = ..., accepted_count: _Optional[int] = ..., target_token_id: _Optional[int] = ..., wait_ms: _Optional[float] = ..., draft_ms: _Optional[float] = ..., verify_ms: _Optional[float] = ..., parents: _Optional[_Iterable[int]] = ..., accepted_path: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ChoiceStats(_message.Message):
-    __slots__ = ("prompt_token_count", "completion_token_count", "round_count", "drafted_count", "tested_count", "accepted_count", "drafter", "switch_count", "replayed_token_count")
+    __slots__ = ("prompt_token_count", "completion_token_count", "round_count", "drafted_count", "tested_count", "accepted_count", "drafter", "switch_count", "replayed_token_count", "cached_token_count")
     PROMPT_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     COMPLETION_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     ROUND_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class ChoiceStats(_message.Message):
     DRAFTER_FIELD_NUMBER: _ClassVar[int]
     SWITCH_COUNT_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
+    CACHED_TOKEN_COUNT_FIELD_NUMBER: _ClassVar[int]
     prompt_token_count: int
     completion_token_count: int
     round_count: int
@@ -162,7 +163,8 @@ class ChoiceStats(_message.Message):
     drafter: str
     switch_count: int
     replayed_token_count: int
-    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., round_count: _Optional[int] = ..., drafted_count: _Optional[int] = ..., tested_count: _Optional[int] = ..., accepted_count: _Optional[int] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ..., replayed_token_count: _Optional[int] = ...) -> None: ...
+    cached_token_count: int
+    def __init__(self, prompt_token_count: _Optional[int] = ..., completion_token_count: _Optional[int] = ..., round_count: _Optional[int] = ..., drafted_count: _Optional[int] = ..., tested_count: _Optional[int] = ..., accepted_count: _Optional[int] = ..., drafter: _Optional[str] = ..., switch_count: _Optional[int] = ..., replayed_token_count: _Optional[int] = ..., cached_token_count: _Optional[int] = ...) -> None: ...
 
 class AbortRequest(_message.Message):
     __slots__ = ("key",)

@@ -33,6 +33,7 @@ async def test_the_official_client_chats():
     streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices)
     assert whole.choices[0].message.content == streamed == stub_pool.ANSWER
     assert whole.usage.completion_tokens_details.accepted_prediction_tokens > 0
+    assert whole.usage.prompt_tokens_details.cached_tokens == 2
     assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
     assert whole.model_extra["paceline"]["seed"] == 3
     assert chunks[-1].model_extra["paceline"]["route"] == "speculative"

@@ -33,7 +33,10 @@ def test_ten_thousand_random_rounds_lose_nothing_and_starve_nobody(page_size):
         if rng.random() < 0.3 and len(rounds.scheduler.waiting) < 8:
             try:
                 rounds.submit(
-                    random_prompt(rng, 60), rng.choice((3, 40, 200)), drafts=rng.choice((0, 3, 9)), salt=rng.choice(("", "b"))
+                    random_prompt(rng, 60),
+                    rng.choice((3, 40, 200)),
+                    drafts=rng.choice((0, 3, 9)),
+                    salt=rng.choice(("", "b")),
                 )
                 submitted += 1
             except ContextLengthExceededError:

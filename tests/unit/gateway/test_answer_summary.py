@@ -26,6 +26,12 @@ def _stats(**changes):
     return ChoiceStats(**fields | changes)
 
 
+def test_cached_tokens_are_those_that_no_choice_computed():
+    """The second choice finds what the first one computed; that is no saving of the request."""
+    assert _summarise(_stats(cached_tokens=3), _stats(cached_tokens=6)).cached_tokens == 3
+    assert _summarise().cached_tokens == 0
+
+
 def test_choices_add_up_and_the_prompt_counts_once():
     """Ratios are ratios of sums; rejected drafts are those not kept, tested or not."""
     summary = _summarise(_stats(), _stats(completion_tokens=30, rounds=5, drafted=20, tested=14, accepted=11))

@@ -16,6 +16,7 @@ def usage_body(summary: AnswerSummary) -> dict[str, Any]:
         "prompt_tokens": summary.prompt_tokens,
         "completion_tokens": summary.completion_tokens,
         "total_tokens": summary.prompt_tokens + summary.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": summary.cached_tokens},
         "completion_tokens_details": {
             "accepted_prediction_tokens": summary.accepted_tokens,
             "rejected_prediction_tokens": summary.rejected_tokens,
