@@ -40,6 +40,7 @@ def _draw_speed(axes: "Axes", variants: dict[str, Any]) -> None:
         places = [place + index * width for place in range(len(names))]
         axes.bar(places, heights, width, label=f"{variant}: {found['options']}", color=_COLORS[index])
     axes.set_xticks([place + width * (len(variants) - 1) / 2 for place in range(len(names))], names, rotation=30)
+    axes.margins(y=0.25)  # room for the legend
     axes.set_ylabel("tokens/s")
     axes.set_title("Speed, looping answers left out")
     axes.legend(fontsize=7)
