@@ -1,12 +1,13 @@
 """The native engine on its thread: streams, aborts, refusals and faults, on a tiny real model."""
 
 import asyncio
+import dataclasses
 
 import pytest
 
 from paceline.backends.native import NativeBackend
 from paceline.config.schema import DeploymentConfig, DrafterConfig, EngineConfig, ModelConfig, Tunables
-from paceline.core.generation import FinishReason, GenerationRequest
+from paceline.core.generation import ChoiceStart, FinishReason, GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.ngram import NgramDrafter
@@ -52,6 +53,10 @@ def ids_of(chunks):
     return tuple(token_id for chunk in chunks for token_id in chunk.token_ids)
 
 
+def text_of(chunks):
+    return "".join(chunk.text for chunk in chunks)
+
+
 async def idle(backend):
     """Wait until nothing runs, then check that nothing is held."""
     for _ in range(200):
@@ -76,6 +81,32 @@ async def test_many_streams_at_once_equal_each_alone(start):
 
     assert [ids_of(chunks) for chunks in together] == [alone[n % 6] for n in range(12)]
     await idle(backend)
+
+
+async def test_a_broken_stream_goes_on_in_another_replica(start):
+    """Both choices of a drafted request are resumed from whatever had arrived; ids and text are the whole answer's."""
+    first, second = start(), start()
+    whole = await collect(first, request("w/1", drafter="ngram", num_choices=2, temperature=1.0))
+    for num_batches in (1, 3, 7):
+        stream = first.generate(request(f"r{num_batches}/1", drafter="ngram", num_choices=2, temperature=1.0))
+        arrived = [chunk for _ in range(num_batches) for chunk in await anext(stream)]
+        await stream.aclose()
+        by_choice = [[chunk for chunk in arrived if chunk.choice == choice] for choice in range(2)]
+        starts = tuple(
+            ChoiceStart(choice, ids_of(chunks), len(text_of(chunks)))
+            for choice, chunks in enumerate(by_choice)
+            if not (chunks and chunks[-1].finish)
+        )
+        again = request(f"r{num_batches}/2", drafter="ngram", num_choices=2, temperature=1.0)
+        rest = await collect(second, dataclasses.replace(again, resumed=starts))
+        for choice in range(2):
+            parts = [chunk for chunk in (*arrived, *rest) if chunk.choice == choice]
+            reference = [chunk for chunk in whole if chunk.choice == choice]
+            assert ids_of(parts) == ids_of(reference)
+            assert text_of(parts) == text_of(reference)
+            assert parts[-1].stats.completion_tokens == 24
+    await idle(first)
+    await idle(second)
 
 
 async def test_closing_a_stream_ends_the_request(start):
@@ -171,7 +202,7 @@ async def test_an_answer_that_ends_in_a_failing_step_is_not_forgotten(start, mon
 async def test_a_request_that_cannot_be_queued_hears_of_it(start, monkeypatch):
     """Whatever building a sequence raises reaches its sender; the thread goes on."""
     backend = start()
-    monkeypatch.setattr(backend.parts.engine, "_sequence", lambda *_: 1 / 0)
+    monkeypatch.setattr("paceline.engine.engine.sequences_of", lambda *_: 1 / 0)
     with pytest.raises(EngineFailedError, match="ZeroDivisionError"):
         await asyncio.wait_for(collect(backend, request("hit/1")), 20)
     monkeypatch.undo()
