@@ -121,12 +121,12 @@ class NativeBackend:
 
     def snapshot(self) -> TargetLoad:
         """Load at this moment, as far as another thread can tell."""
-        pool = self._parts.runner.pool
+        pool, scheduler = self._parts.runner.pool, self._parts.scheduler
         return TargetLoad(
-            running=len(self._parts.scheduler.running),
-            waiting=len(self._parts.scheduler.waiting),
+            running=len(scheduler.running),
+            waiting=len(scheduler.waiting),
             total_pages=pool.num_pages,
-            free_pages=pool.num_free,
+            free_pages=scheduler.room.num_free,
             decode_tokens_per_s=self._parts.engine.decode_tokens_per_s,
             drafter_groups=self._parts.speculation.groups(),
         )
@@ -239,7 +239,13 @@ def assemble_native(
     )
     scheduler = Scheduler(
         runner.pool,
-        SchedulerLimits(engine_config.max_running, engine_config.max_waiting, engine_config.step_tokens),
+        SchedulerLimits(
+            engine_config.max_running,
+            engine_config.max_waiting,
+            engine_config.step_tokens,
+            prefix_cache=engine_config.prefix_cache,
+        ),
+        metrics,
     )
     engine = Engine(
         EngineModel(tokenizer, tokenizer.eos_token_ids, context),

@@ -58,6 +58,10 @@ class EngineConfig(Section):
     """Size of the paged KV cache, in tokens."""
     page_size: int = Field(default=16, ge=1, le=256)
     """Tokens per KV page."""
+    prefix_cache: bool = True
+    """Whether prompts share what earlier ones, with the same tenant, have computed; unused parts give way to others."""
+    poison_freed_pages: bool = False
+    """For debugging: freed KV pages are filled with NaN, so that reading one shows at once."""
     max_running: int = Field(default=16, ge=1, le=1024)
     """Most choices that decode together."""
     max_waiting: int = Field(default=256, ge=0)
@@ -144,8 +148,8 @@ class GatewayConfig(Section):
     """Port of the REST API."""
     grpc_port: int = Field(default=9000, ge=1, le=65535)
     """Port of the gRPC API."""
-    default_max_tokens: int = Field(default=1024, ge=1)
-    """Output tokens of a request that names no limit. KV pages for all of them are reserved at admission."""
+    default_max_tokens: int | None = Field(default=None, ge=1)
+    """Output tokens of a request that names no limit. Default: all that the context leaves."""
     max_body_bytes: int = Field(default=2 * 2**20, ge=1024)
     """Largest request body."""
     max_ongoing: int = Field(default=256, ge=1)

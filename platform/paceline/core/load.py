@@ -20,7 +20,7 @@ class TargetLoad:
     running: int  # choices that hold KV pages
     waiting: int  # choices that wait for admission
     total_pages: int
-    free_pages: int
+    free_pages: int  # unused prefixes, which give way to whoever needs pages, count as free
     decode_tokens_per_s: float
     drafter_groups: tuple[DrafterGroupStatus, ...] = ()
 

@@ -30,11 +30,11 @@ def translate(
     tokenizer: TextTokenizer,
     identity: ModelIdentity,
     limit_tokens: int,
-    default_max_tokens: int,
+    default_max_tokens: int | None,
 ) -> Translated:
     """Check and tokenise a request. ``limit_tokens`` bounds prompt plus output of one choice.
 
-    A request without max_tokens gets ``default_max_tokens``, or what the context leaves of it.
+    A request without max_tokens gets ``default_max_tokens``, or what the context leaves if that is less or None.
 
     Raises InvalidRequestError, ModelNotFoundError or ContextLengthExceededError.
     """
@@ -88,10 +88,10 @@ def _check_length(text: str, request: GatewayRequest, tokenizer: TextTokenizer, 
         raise ContextLengthExceededError(least, request.max_tokens or 1, limit)
 
 
-def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int, *, default: int) -> int:
+def _max_tokens(wanted: int | None, prompt_tokens: int, limit: int, *, default: int | None) -> int:
     if prompt_tokens + (wanted or 1) > limit:
         raise ContextLengthExceededError(prompt_tokens, wanted or 1, limit)
-    return wanted or min(default, limit - prompt_tokens)
+    return wanted or min(default or limit, limit - prompt_tokens)
 
 
 def _bad_words(request: GatewayRequest, tokenizer: TextTokenizer, vocab_size: int) -> tuple[tuple[int, ...], ...]:

@@ -119,6 +119,7 @@ def test_no_limit_means_the_default_or_the_rest_of_the_context():
     rest = POOL.context_length - len(POOL.tokenizer.encode("hello"))
 
     assert _translate(HELLO, default_max_tokens=10**6).sampling.max_tokens == rest
+    assert _translate(HELLO, default_max_tokens=None).sampling.max_tokens == rest
     assert _translate(HELLO, default_max_tokens=7).sampling.max_tokens == 7
     assert _translate(HELLO, limit_tokens=64).sampling.max_tokens == 64 - len(POOL.tokenizer.encode("hello"))
 
