@@ -2,12 +2,12 @@
 
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from typing import Protocol
 
 import torch
 
 from paceline.core.drafts import (
+    DraftBudget,
     DraftOpening,
     DraftProposal,
     DraftRefusal,
@@ -16,7 +16,7 @@ from paceline.core.drafts import (
     DraftTree,
     NeedSync,
 )
-from paceline.drafting.draft_chain import DraftChain
+from paceline.drafting.draft_growth import DraftGrowth
 from paceline.drafting.model_session import ModelSession
 from paceline.drafting.sessions import SessionTable
 from paceline.kvcache.page_pool import PagePool, PageTable
@@ -39,6 +39,9 @@ class DraftRunner(Protocol):
 
     def forward(self, rows: Sequence[ForwardRow]) -> torch.Tensor:
         """Run one pass; logits [sum of num_logits, vocab], rows in order."""
+
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """Copy K/V from slot to slot."""
 
 
 class DraftModelDrafter:
@@ -85,6 +88,7 @@ class DraftModelDrafter:
                 self._ready[row.session] = outcome
             else:
                 self._pending[row.session] = row
+                self._runner.move(self._session(row.session).keep_committed_drafts())
 
     def collect(self, timeout_s: float) -> list[DraftReply]:  # noqa: ARG002 - computes, never waits
         """Do one unit of work: a prefill chunk, or the drafts of every session that is up to date."""
@@ -130,7 +134,7 @@ class DraftModelDrafter:
             session.drop_cache()
             return DraftRefusal(row.session, "CONTEXT_LENGTH")
         pool = self._runner.pool
-        needed = len(session.tokens) + session.draft_limit(row.budget, self._runner.context_length)
+        needed = len(session.tokens) + self._limits(session).max_nodes
         if pool.pages_for(needed) > pool.num_pages:
             session.drop_cache()
             return DraftRefusal(row.session, "KV_FULL")
@@ -150,58 +154,53 @@ class DraftModelDrafter:
         behind: list[ModelSession] = []
         for name in self._pending:
             session = self._session(name)
-            is_near = self._limit(session) > 0 and session.num_missing <= _NEAR_TOKENS
+            is_near = self._limits(session).max_depth > 0 and session.num_missing <= _NEAR_TOKENS
             (near if is_near else behind).append(session)
         return near, behind
 
-    def _limit(self, session: ModelSession) -> int:
+    def _limits(self, session: ModelSession) -> DraftBudget:
         budget = self._pending[session.opening.session].budget
-        return session.draft_limit(budget, self._runner.context_length)
+        return session.draft_limits(budget, self._runner.context_length)
 
     def _prefill(self, sessions: Sequence[ModelSession]) -> list[DraftReply]:
         """Compute one chunk, oldest requests first; answers sessions that wanted no more than that."""
         left = self._prefill_chunk
         rows: list[tuple[ModelSession, ForwardRow]] = []
         for session in sessions:
-            start = session.num_computed
             # A session that will draft keeps its last token for the pass that needs its logits.
-            wanted = session.num_missing - (1 if self._limit(session) else 0)
-            chunk = session.tokens.slice(start, start + min(left, wanted))
-            if chunk:
-                session.rewind(start)
-                session.table.extend_to(start + len(chunk))
-                rows.append((session, ForwardRow(chunk, start, session.table, num_logits=0)))
-                left -= len(chunk)
+            wanted = session.num_missing - (1 if self._limits(session).max_depth else 0)
+            if chunk := min(left, wanted):
+                rows.append((session, session.context_row(num_logits=0, max_tokens=chunk)))
+                left -= chunk
         if rows:
             self._runner.forward([row for _, row in rows])
         for session, row in rows:
-            session.mark_computed(row.token_ids)
-        return [self._answer_empty(s) for s in sessions if not s.num_missing and not self._limit(s)]
+            session.mark_computed(row)
+        return [self._answer_empty(s) for s in sessions if not s.num_missing and not self._limits(s).max_depth]
 
     def _draft(self, sessions: Sequence[ModelSession]) -> list[DraftReply]:
-        """Draft for all ``sessions`` together, one depth a pass."""
+        """Draft for all ``sessions`` together, one level a pass."""
         started = time.monotonic()
-        with ExitStack() as undo:
-            chains = [self._start_chain(session, undo) for session in sessions]
-            active = chains
-            while active:
-                logits = self._runner.forward([chain.next_row() for chain in active])
-                for index, chain in enumerate(active):
-                    chain.draw(logits[index])
-                active = [chain for chain in active if not chain.done]
+        growths = [self._start(session) for session in sessions]
+        active = growths
+        while active:
+            rows = [growth.next_row() for growth in active]
+            logits, start = self._runner.forward(rows), 0
+            for growth, row in zip(active, rows, strict=True):
+                growth.grow(row, logits[start : start + row.num_logits])
+                start += row.num_logits
+            active = [growth for growth in active if not growth.done]
         for session in sessions:
             del self._pending[session.opening.session]
         draft_ms = (time.monotonic() - started) * 1e3
-        return [chain.proposal(draft_ms) for chain in chains]
+        return [growth.proposal(draft_ms) for growth in growths]
 
-    def _start_chain(self, session: ModelSession, undo: ExitStack) -> DraftChain:
+    def _start(self, session: ModelSession) -> DraftGrowth:
         sampling = session.opening.sampling
-        sampler = session.sampler(self._eos_token_ids)
-        undo.enter_context(sampler.walk())
-        return DraftChain(
+        return DraftGrowth(
             session,
-            sampler,
-            limit=self._limit(session),
+            session.sampler(self._eos_token_ids),
+            limits=self._limits(session),
             end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
             max_law_tokens=self._max_law_tokens,
         )

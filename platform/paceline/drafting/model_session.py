@@ -1,11 +1,14 @@
 """A draft model's session: its tokens, the K/V computed for them, and the prefix its draws depend on."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from paceline.core.drafts import DraftBudget, DraftOpening, DraftRequest, NeedSync
+from paceline.core.drafts import DraftBudget, DraftOpening, DraftRequest, DraftTree, NeedSync
 from paceline.drafting.sessions import DraftSession
 from paceline.kvcache.page_pool import PageTable
+from paceline.modeling.forward_row import ForwardRow
 from paceline.verification.sampler_state import SamplerState
+
+_NO_DRAFTS = DraftTree((), ())
 
 
 class ModelSession(DraftSession):
@@ -13,66 +16,108 @@ class ModelSession(DraftSession):
 
     # [0, num_computed)             K/V valid in `table`
     # [num_computed, len(tokens))   committed, still to compute; no draft before that is done
-    # [len(tokens), num_cached)     K/V of own drafts; kept as far as they get committed
+    # then one slot per draft node  K/V of own drafts; kept as far as they get committed
 
     def __init__(self, opening: DraftOpening, table: PageTable) -> None:
         super().__init__(opening)
         self.table = table
-        self._cached: list[int] = []  # ids whose K/V is valid: the context's, then own drafts'
+        self._computed: list[int] = []  # context ids whose K/V is valid
+        self._drafted = _NO_DRAFTS  # nodes whose K/V lies behind that
         self._sampler: SamplerState | None = None
 
     def apply(self, row: DraftRequest) -> NeedSync | int:
-        """Bring the context up to date; K/V of drafts that were committed stays valid."""
+        """Bring the context up to date."""
         kept = super().apply(row)
         if isinstance(kept, NeedSync):
             return kept
-        valid = min(kept, len(self._cached))
-        end = min(len(self._cached), len(self.tokens))
-        while valid < end and self._cached[valid] == self.tokens[valid]:
-            valid += 1
-        self.rewind(valid)
+        if kept < len(self._computed):
+            self.rewind(kept)
         if self._sampler is not None and self._sampler.position > kept:
             self._sampler = None
         return kept
 
+    def keep_committed_drafts(self) -> list[tuple[int, int]]:
+        """Make K/V of drafts that are context now part of it, and give back those of all others.
+
+        Returns the (source slot, target slot) pairs whose K/V the caller must move: see `PageTable.keep_path`.
+        """
+        computed = len(self._computed)
+        nodes = self._committed_nodes()
+        if not self._drafted.token_ids:
+            return []
+        self._computed.extend(self._drafted.token_ids[node] for node in nodes)
+        self._drafted = _NO_DRAFTS
+        return self.table.keep_path(computed, [computed + node for node in nodes])
+
+    def _committed_nodes(self) -> list[int]:
+        """Path of drafted nodes that the context behind the computed part follows."""
+        nodes: list[int] = []
+        for token_id in self.tokens.slice(len(self._computed)):
+            below = self._drafted.children(nodes[-1] if nodes else -1)
+            node = next((child for child in below if self._drafted.token_ids[child] == token_id), None)
+            if node is None:
+                break
+            nodes.append(node)
+        return nodes
+
     @property
     def num_computed(self) -> int:
         """Context tokens whose K/V is valid."""
-        return min(len(self._cached), len(self.tokens))
+        return len(self._computed)
 
     @property
     def num_missing(self) -> int:
         """Context tokens that have no K/V yet."""
         return len(self.tokens) - self.num_computed
 
-    @property
-    def num_cached(self) -> int:
-        """Tokens whose K/V is valid, own drafts included."""
-        return len(self._cached)
-
     def rewind(self, length: int) -> None:
-        """Keep the K/V of the first ``length`` tokens."""
-        if length < len(self._cached):
-            del self._cached[length:]
-            self.table.truncate(length)
+        """Keep the K/V of the first ``length`` context tokens at most, and of no draft."""
+        self._drafted = _NO_DRAFTS
+        del self._computed[length:]
+        self.table.truncate(len(self._computed))
 
-    def mark_computed(self, token_ids: Sequence[int]) -> None:
-        """The pass that computes these tokens behind the cached ones has run."""
-        self._cached.extend(token_ids)
+    def context_row(self, num_logits: int, max_tokens: int | None = None) -> ForwardRow:
+        """The pass over what is missing of the context, or over its next ``max_tokens``."""
+        start = self.num_computed
+        token_ids = self.tokens.slice(start, None if max_tokens is None else start + max_tokens)
+        self.table.extend_to(start + len(token_ids))
+        return ForwardRow(token_ids, start, self.table, num_logits)
+
+    def tree_row(self, tree: DraftTree, num_logits: int) -> ForwardRow:
+        """The pass over ``tree`` behind the whole context, the logits of its last ``num_logits`` nodes wanted.
+
+        A tree goes through the pass whole, since its nodes see each other there only; a chain goes on from
+        the nodes that it shares with the drafts before it.
+        """
+        known = _num_shared(self._drafted, tree) if tree.is_chain else 0
+        start = len(self.tokens) + known
+        self.table.extend_to(len(self.tokens) + len(tree))
+        return ForwardRow(tree.token_ids[known:], start, self.table, num_logits, () if tree.is_chain else tree.parents)
+
+    def mark_computed(self, row: ForwardRow) -> None:
+        """The pass over a row from `context_row` has run."""
+        self._computed.extend(row.token_ids)
+
+    def mark_drafted(self, tree: DraftTree) -> None:
+        """The pass over ``tree`` has run."""
+        self._drafted = tree
 
     def drop_cache(self) -> None:
         """Give back all pages; the context is computed again when it is needed."""
-        self._cached.clear()
+        self._computed.clear()
+        self._drafted = _NO_DRAFTS
         self.table.free()
 
-    def draft_limit(self, budget: DraftBudget, context_limit: int) -> int:
-        """Tokens that may be drafted now: inside the budget and inside ``context_limit`` positions.
+    def draft_limits(self, budget: DraftBudget, context_limit: int) -> DraftBudget:
+        """What may be drafted now: inside the budget and inside ``context_limit`` positions.
 
-        None before the whole prompt is here, since draws count their output from its end.
+        Nothing before the whole prompt is here, since draws count their output from its end.
         """
-        if len(self.tokens) < max(1, self.opening.prompt_tokens):
-            return 0
-        return max(0, min(budget.max_depth, budget.max_nodes, context_limit - len(self.tokens)))
+        depth = 0
+        if len(self.tokens) >= max(1, self.opening.prompt_tokens):
+            depth = max(0, min(budget.max_depth, budget.max_nodes, context_limit - len(self.tokens)))
+        max_nodes = budget.max_nodes if depth and budget.top_k > 1 else depth
+        return DraftBudget(depth, max_nodes, max(1, budget.top_k))
 
     def sampler(self, eos_token_ids: Iterable[int]) -> SamplerState:
         """State of the draws behind the last context token; the whole prompt must be here."""
@@ -86,3 +131,9 @@ class ModelSession(DraftSession):
             )
         self._sampler.commit(self.tokens.slice(self._sampler.position))
         return self._sampler
+
+
+def _num_shared(known: DraftTree, tree: DraftTree) -> int:
+    """Number of leading nodes that both trees have."""
+    nodes = zip(known.token_ids, known.parents, tree.token_ids, tree.parents, strict=False)
+    return next((place for place, (a, b, c, d) in enumerate(nodes) if (a, b) != (c, d)), min(len(known), len(tree)))

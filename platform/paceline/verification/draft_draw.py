@@ -1,13 +1,28 @@
-"""How a drafter draws its next token, so that the verifier's rule is exact and agreement is high."""
+"""How a drafter draws its next tokens, so that the verifier's rule is exact and agreement is high."""
+
+import copy
+import math
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
 from paceline.core.drafts import DrawRule, SparseLaw
-from paceline.verification.law import TokenLaw, draw_from
-from paceline.verification.noise import NoiseKey, Purpose, row_key
+from paceline.verification.law import TokenLaw, draw_from, sparse_probabilities
+from paceline.verification.noise import NoiseKey, Purpose, gumbel, may_exceed, row_key, token_bits
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.sampling import target_law
-from paceline.verification.truncation import top_slots
+from paceline.verification.truncation import ranked_slots, top_slots
+
+_HEAD = 64  # ids whose noise is always taken in full
+
+
+class DraftChildren(NamedTuple):
+    """Alternatives for one position, best first."""
+
+    token_ids: tuple[int, ...]
+    costs: tuple[float, ...]  # minus the logarithm of each one's estimated chance to be accepted; at least 0
+    law: SparseLaw | None  # that all of them were drawn from; None: they are no draws
 
 
 def draft_choice(
@@ -22,10 +37,60 @@ def draft_choice(
     """
     law = target_law(logits, state)
     if state.params.greedy or rule is DrawRule.COUPLED:
-        return law.draw(row_key(NoiseKey(state.seed, state.choice, state.position, Purpose.TARGET))), None
+        return law.draw(_target_key(state)), None
     sparse = wire_law(law, max_law_tokens)
-    key = NoiseKey(state.seed, state.choice, state.position, Purpose.DRAFT, round_start)
-    return draw_from(sparse, row_key(key)), sparse
+    return draw_from(sparse, _draft_key(state, round_start)), sparse
+
+
+def draft_children(
+    logits: torch.Tensor, state: SamplerState, *, rule: DrawRule, round_start: int, max_law_tokens: int, count: int
+) -> DraftChildren:
+    """Up to ``count`` different drafts for one position; the first is that of `draft_choice`.
+
+    COUPLED and greedy: the ids that score best, with the target's noise added in the former case. A child is as
+    likely to be the target's choice as its score is near to the best one, whatever its probability.
+    INDEPENDENT: drawn one after another without replacement, which the ids of largest log q + noise are
+    (Kool et al. 2019). Nodes at one depth share their noise; a walk only ever looks below one of them.
+    """
+    if count == 1:
+        token_id, sparse = draft_choice(
+            logits, state, rule=rule, round_start=round_start, max_law_tokens=max_law_tokens
+        )
+        return DraftChildren((token_id,), (0.0,), sparse)
+    if not state.params.greedy and rule is DrawRule.INDEPENDENT:
+        sparse = wire_law(target_law(logits, state), max_law_tokens)
+        wire_ids, probabilities = sparse_probabilities(sparse)
+        ids, _ = ranked_draw(TokenLaw(probabilities.log(), wire_ids), _draft_key(state, round_start), count)
+        return DraftChildren(ids, (0.0,) * len(ids), sparse)
+    if state.params.greedy:
+        scores = target_law(logits, _unwarped(state)).log_weights
+        slots = ranked_slots(scores, count)
+        return DraftChildren(tuple(slots.tolist()), _costs(scores[slots]), None)
+    ids, best = ranked_draw(target_law(logits, state), _target_key(state), count)
+    return DraftChildren(ids, _costs(best), None)
+
+
+def ranked_draw(law: TokenLaw, key: int, count: int) -> tuple[tuple[int, ...], torch.Tensor]:
+    """The ``count`` ids of largest log-weight + Gumbel noise, best first, and their float64 scores.
+
+    Ties go to the lowest id; fewer where the law has fewer ids. As in `TokenLaw.draw`, ids outside the
+    heaviest cost a logarithm only if their noise can lift them into the ranking.
+    """
+    weights = law.log_weights
+    ids = torch.arange(weights.numel(), device=weights.device) if law.token_ids is None else law.token_ids
+    bits = token_bits(key, ids)
+    num_head = max(_HEAD, count)
+    if weights.numel() > 2 * num_head:
+        head = torch.topk(weights, num_head, sorted=True)
+        last = float(torch.topk(head.values.double() + gumbel(bits[head.indices]), count, sorted=True).values[-1])
+        lightest = float(head.values[-1])  # -inf: no id outside the head can be drawn
+        near = may_exceed(bits, last - lightest if lightest > -math.inf else math.inf)
+        near[head.indices] = True
+        slots = near.nonzero().squeeze(1)
+        weights, ids, bits = weights[slots], ids[slots], bits[slots]
+    scores = weights.double() + gumbel(bits)
+    best = ranked_slots(scores, count)
+    return tuple(ids[best].tolist()), scores[best]
 
 
 def wire_law(law: TokenLaw, max_tokens: int) -> SparseLaw:
@@ -35,3 +100,27 @@ def wire_law(law: TokenLaw, max_tokens: int) -> SparseLaw:
     token_ids = slots if law.token_ids is None else law.token_ids[slots]
     kept = weights > 0.0
     return SparseLaw(tuple(token_ids[kept].tolist()), tuple(weights[kept].tolist()))
+
+
+def _costs(scores: torch.Tensor) -> tuple[float, ...]:
+    """Minus the log-softmax of the best scores.
+
+    The target's scores differ from the drafter's by what the two models disagree on. Were that standard Gumbel
+    noise, this would be the exact chance that a child is the target's choice among them.
+    """
+    return tuple(torch.log_softmax(scores.double(), dim=0).neg().clamp_(min=0.0).tolist())
+
+
+def _unwarped(state: SamplerState) -> SamplerState:
+    """A view of a greedy state with the scores of all ids, penalties and masks included."""
+    view = copy.copy(state)
+    view.params = replace(state.params, temperature=1.0, min_p=0.0, top_k=0, top_p=1.0)
+    return view
+
+
+def _target_key(state: SamplerState) -> int:
+    return row_key(NoiseKey(state.seed, state.choice, state.position, Purpose.TARGET))
+
+
+def _draft_key(state: SamplerState, round_start: int) -> int:
+    return row_key(NoiseKey(state.seed, state.choice, state.position, Purpose.DRAFT, round_start))
