@@ -7,7 +7,7 @@ from paceline.engine.draft_exchange import DraftExchange
 from paceline.engine.session_ledger import SessionLedger
 from paceline.engine.step_plan import PlannedRow, StepPlan
 from paceline.engine.step_time import PassTimes
-from paceline.engine.waiting import Action, Move, Outstanding, Snapshot
+from paceline.engine.waiting import Action, Move, Outstanding, Snapshot, prompt_worth
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 
@@ -113,10 +113,12 @@ class DraftGathering:
 
     def _snapshot(self, step: "_Step", rows: list[int]) -> Snapshot:
         now = self._clock()
-        ready = [index for index in range(len(step.plan.rows)) if index not in rows]
+        ready = [(row, step.sessions.get(i)) for i, row in enumerate(step.plan.rows) if i not in rows]
+        decoding = sum(_expected(row, session) for row, session in ready if row.sequence.decoding)
+        prompts = prompt_worth(step.plan.num_prefill_tokens, step.pass_s)
         return Snapshot(
-            ready_tokens=sum(_tokens(step.plan.rows[index], step.sessions.get(index)) for index in ready),
-            ready_expected=sum(_expected(step.plan.rows[index], step.sessions.get(index)) for index in ready),
+            ready_tokens=sum(_tokens(row, session) for row, session in ready),
+            ready_expected=decoding + prompts,
             outstanding=tuple(self._outstanding(step, index, now) for index in rows),
             pass_s=step.pass_s,
             waited_s=now - step.started,
@@ -160,9 +162,7 @@ def _tokens(row: PlannedRow, session: SessionLedger | None) -> int:
 
 
 def _expected(row: PlannedRow, session: SessionLedger | None) -> float:
-    """Tokens that a row commits in the pass on average."""
-    if not row.completes:
-        return 0.0
+    """Tokens that a decoding row commits in the pass on average."""
     if session is None or session.proposal is None or not row.max_drafts:
         return 1.0
     depths = session.proposal.tree.depths[: row.max_drafts]

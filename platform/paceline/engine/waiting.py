@@ -37,7 +37,7 @@ class Snapshot:
     """What the rule looks at."""
 
     ready_tokens: int  # of all other rows, prompt chunks and drafts included
-    ready_expected: float  # tokens that these rows commit
+    ready_expected: float  # tokens that these rows commit; prompt chunks by their `prompt_worth`
     outstanding: tuple[Outstanding, ...]
     pass_s: Callable[[int], float]  # time of a pass by its tokens
     waited_s: float = 0.0  # by this step until now
@@ -59,6 +59,15 @@ class Move(NamedTuple):
     rows: tuple[int, ...]
     rate: float  # tokens per second
     longest_s: float = 0.0  # to wait now, at most
+
+
+def prompt_worth(num_tokens: int, pass_s: Callable[[int], float]) -> float:
+    """Tokens that one row decodes plainly in the time that ``num_tokens`` of prompts take.
+
+    Prompts commit nothing, or one token at their end; at no worth of their own they would never go into a gap.
+    """
+    single_s = pass_s(1)
+    return pass_s(num_tokens) / single_s if num_tokens and single_s > 0 else 0.0
 
 
 def choose(snapshot: Snapshot) -> Move:

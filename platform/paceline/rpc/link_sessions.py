@@ -33,6 +33,11 @@ class Admission(NamedTuple):
     waited_s: float | None = None  # since the request that it answers; None: it answers no open request
 
 
+class _Asked(NamedTuple):
+    budget: DraftBudget
+    at: float
+
+
 @dataclass(slots=True)
 class _Session:
     opening: DraftOpening
@@ -42,7 +47,7 @@ class _Session:
     awaited_length: int | None = None  # context length of the request without an answer
     asked_at: float = 0.0
     deadline_at: float = 0.0  # 0: none
-    asked: dict[int, DraftBudget] = field(default_factory=dict)  # by context length, newest last
+    asked: dict[int, _Asked] = field(default_factory=dict)  # by context length, newest last
 
 
 class LinkSessions:
@@ -138,17 +143,17 @@ class LinkSessions:
         return Admission(reply, None, _settle(session, now))
 
     def _admit_proposal(self, session: _Session, proposal: DraftProposal, now: float) -> Admission:
-        budget = session.asked.get(proposal.base_length)
-        if budget is None:
+        asked = session.asked.get(proposal.base_length)
+        if asked is None:
             return Admission(None, "stale")
         late = _late(session, now)
         answers_newest = proposal.base_length == session.awaited_length
         waited_s = _settle(session, now) if answers_newest else None
-        if fault_of(proposal, budget=budget, vocabulary_size=self._vocabulary_size) is not None:
+        if fault_of(proposal, budget=asked.budget, vocabulary_size=self._vocabulary_size) is not None:
             return Admission(None, "invalid", waited_s)
         if answers_newest and late:
             return Admission(None, "late", waited_s)
-        return Admission(proposal, None, waited_s)
+        return Admission(replace(proposal, waited_s=now - asked.at), None, waited_s)
 
 
 def _ask(session: _Session, row: DraftRequest, now: float) -> None:
@@ -158,7 +163,7 @@ def _ask(session: _Session, row: DraftRequest, now: float) -> None:
     session.asked_at = now
     session.deadline_at = now + row.deadline_ms / 1e3 if row.deadline_ms else 0.0
     session.asked.pop(row.context_length, None)
-    session.asked[row.context_length] = row.budget
+    session.asked[row.context_length] = _Asked(row.budget, now)
     if len(session.asked) > _ASKED_MEMORY:
         del session.asked[next(iter(session.asked))]
 

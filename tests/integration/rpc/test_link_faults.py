@@ -20,7 +20,7 @@ from peers import TARGET, wait_until
 
 FAULTS = {
     "none": Faults(),
-    "delayed": Faults(delay_s=0.01),
+    "delayed": Faults(delay_s=0.002),
     "dropped": Faults(drop=0.2),
     "doubled": Faults(duplicate=0.4),
     "swapped": Faults(reorder=0.3, held_back_s=0.006),

@@ -170,3 +170,13 @@ def test_memory_of_what_was_asked_is_bounded(sessions):
         sessions.request([upto(length, length - 1)], now=0)
     assert sessions.admit(proposal(1, 1), now=0).dropped == "stale"
     assert sessions.admit(proposal(8, 1), now=0).reply is not None
+
+
+def test_a_proposal_says_how_long_it_was_under_way(sessions):
+    """From its own request to its arrival here, whenever the engine looks; also where a newer request followed."""
+    sessions.request([upto(4, 0)], now=1.0)
+    sessions.request([upto(5, 4)], now=2.0)
+    sessions.take(now=2.0)
+    older, newer = sessions.admit(proposal(4, 1), now=2.5), sessions.admit(proposal(5, 2), now=2.75)
+    assert (older.reply.waited_s, newer.reply.waited_s) == (1.5, 0.75)
+    assert (older.waited_s, newer.waited_s) == (None, 0.75)
