@@ -10,16 +10,22 @@ target laws p_i and draft laws q_i after the first i - 1 drafts:
 Accept the longest prefix i whose own test u_i <= h_i succeeds, also where a shorter one failed; then draw
 from norm(max(0, pi_i · p_{i+1} - q_{i+1})), or from p_{n+1} if i = n. The tests of *all* positions are
 made in every round, beyond what is accepted: hence noise keyed by the round.
+
+Of a tree only the first branch is looked at, a chain that is drawn like any other. The configuration refuses
+trees with this rule, since their other nodes would be computed in vain.
 """
 
-from typing import NamedTuple
+from collections.abc import Generator
+from typing import Any, NamedTuple
 
-from paceline.verification.draft_step import DraftStep, draft_step, residual_law
+import torch
+
 from paceline.verification.draws import Draws
 from paceline.verification.law import TokenLaw
 from paceline.verification.noise import Purpose
-from paceline.verification.rows import Verdict, VerifyRow, verdict_of
-from paceline.verification.sampling import target_law
+from paceline.verification.rows import Verdict
+from paceline.verification.siblings import Siblings, siblings_below
+from paceline.verification.walk import Ask, Walk
 
 
 class _Prefix(NamedTuple):
@@ -27,53 +33,64 @@ class _Prefix(NamedTuple):
 
     weight: float  # pi_i
     law: TokenLaw  # p_{i+1}
-    next_step: DraftStep | None  # d_{i+1} with q_{i+1}; None at the end of the chain
+    draft: Siblings  # d_{i+1} with q_{i+1}; empty at the end of the chain
+
+    @property
+    def draft_probs(self) -> torch.Tensor:
+        """q_{i+1}, float64 over its support."""
+        return self.draft.one_hot(0) if self.draft.draft_probs is None else self.draft.draft_probs
 
     @property
     def residual_mass(self) -> float:
         """S_i, as pi_i less the overlap of pi_i · p and q: a sum over the support of q only."""
-        if self.next_step is None:
+        if not self.draft:
             return self.weight
-        scaled = self.weight * self.law.probabilities_of(self.next_step.law_ids).cpu()
-        return max(0.0, self.weight - float(scaled.minimum(self.next_step.law_probabilities).sum()))
+        scaled = self.weight * self.law.probabilities_of(self.draft.support).cpu()
+        return max(0.0, self.weight - float(scaled.minimum(self.draft_probs).sum()))
+
+    def residual_law(self) -> TokenLaw:
+        """norm(max(0, pi_i · p_{i+1} - q_{i+1})); p_{i+1} at the chain's end, and where rounding leaves nothing."""
+        if not self.draft:
+            return self.law
+        left = self.law.probabilities_of(self.draft.support).cpu() - self.draft_probs / self.weight
+        return self.law.reweighted(self.draft.support, left.clamp_(min=0.0))
 
 
-def verify_chain(row: VerifyRow, draws: Draws) -> Verdict:
+def verify(walk: Walk, draws: Draws) -> Generator[Ask, Any, Verdict]:
     """Test every prefix and keep the longest that passes."""
-    start = row.state.position
-    prefixes = _prefixes(row)
+    prefixes = yield from _prefixes(walk)
     accepted = 0
     for length in range(1, len(prefixes)):
-        if _passes(prefixes[length], draws, start + length - 1):
+        if passes(prefixes[length], draws, walk, length):
             accepted = length
-    chosen = prefixes[accepted]
-    law = chosen.law if chosen.next_step is None else residual_law(chosen.law, chosen.next_step, scale=chosen.weight)
-    token_id = draws.sample(law, start + accepted, Purpose.RESIDUAL)
-    return verdict_of(row.draft_token_ids, accepted, token_id)
+    law = prefixes[accepted].residual_law()
+    token_id = yield from walk.draw(law, walk.key(Purpose.RESIDUAL, depth=accepted))
+    return walk.verdict(token_id, depth=accepted)
 
 
-def _prefixes(row: VerifyRow) -> list[_Prefix]:
-    """All places to stop; ends early at a draft without a valid law, or once the weight is 0.
-
-    Pushes the drafts of the longest prefix to the row's state.
-    """
-    state, weight, prefixes = row.state, 1.0, list[_Prefix]()
-    for logits in row.logits:
-        law, step = target_law(logits, state), draft_step(row.proposal, len(prefixes))
-        prefixes.append(_Prefix(weight, law, step))
-        if step is None:
-            break
-        weight = min(1.0, weight * law.probability(step.token_id) / step.probability)
+def _prefixes(walk: Walk) -> Generator[Ask, Any, list[_Prefix]]:
+    """All places to stop; ends early at a draft without a valid law, or once the weight is 0."""
+    weight, prefixes = 1.0, list[_Prefix]()
+    while True:
+        law = yield from walk.law()
+        draft = siblings_below(walk.row.proposal, walk.node)
+        prefix = _Prefix(weight, law, draft)
+        prefixes.append(prefix)
+        if not draft:
+            return prefixes
+        slot = draft.slots[0]
+        weight *= law.probability(int(draft.support[slot])) / float(prefix.draft_probs[slot])
         if weight == 0.0:
-            break  # longer prefixes have weight 0 too and can never pass
-        state.push(step.token_id)
-    return prefixes
+            return prefixes  # longer prefixes have weight 0 too and can never pass
+        weight = min(1.0, weight)
+        walk.descend(draft.nodes[0])
 
 
-def _passes(prefix: _Prefix, draws: Draws, position: int) -> bool:
-    """The test of one prefix against the uniform of its last draft."""
-    if prefix.next_step is None:
-        return draws.accept(prefix.weight, 1.0, position)
+def passes(prefix: _Prefix, draws: Draws, walk: Walk, length: int) -> bool:
+    """The test of the prefix of ``length`` drafts, against the uniform of its last draft."""
+    key = walk.key(Purpose.ACCEPT, depth=length - 1)
+    if not prefix.draft:
+        return draws.accept(prefix.weight, 1.0, key)
     mass = prefix.residual_mass
     against = mass + 1.0 - prefix.weight
-    return against <= 0.0 or draws.accept(mass, against, position)
+    return against <= 0.0 or draws.accept(mass, against, key)

@@ -5,47 +5,40 @@ decisions are counter-based noise; a test passes a `Draws` that visits every bra
 probability, and so computes the law of the very functions that serve.
 """
 
-from typing import Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-from paceline.verification.law import TokenLaw
-from paceline.verification.noise import NoiseKey, Purpose, row_key, uniform
-from paceline.verification.sampler_state import SamplerState
+from paceline.verification.law import TokenLaw, draw_ids
+from paceline.verification.noise import NoiseKey, row_key, uniform
+
+
+class DrawAsk(NamedTuple):
+    """One id is wanted, drawn from ``law`` with the noise of ``key``."""
+
+    law: TokenLaw
+    key: NoiseKey
 
 
 class Draws(Protocol):
-    """Chance for one sequence in one round."""
+    """Chance for any sequence in any round; the key says which."""
 
-    def accept(self, weight: float, against: float, position: int) -> bool:
+    def accept(self, weight: float, against: float, key: NoiseKey, *, sibling: int = 0) -> bool:
         """True with probability min(1, weight / against), never where ``weight`` is 0.
 
-        ``against`` is positive. ``position`` is that of the draft in question.
+        ``against`` is positive. Tests of different siblings, counted in the order of testing, are independent.
         """
 
-    def sample(self, law: TokenLaw, position: int, purpose: Purpose) -> int:
-        """One id drawn from ``law``."""
+    def sample(self, asks: Sequence[DrawAsk]) -> list[int]:
+        """One id for each of ``asks``."""
 
 
 class CounterDraws:
-    """Draws that are functions of (seed, choice, position, purpose, round) alone."""
+    """Draws that are functions of their keys alone."""
 
-    def __init__(self, *, seed: int, choice: int, round_start: int) -> None:
-        self._seed = seed
-        self._choice = choice
-        self._round_start = round_start
-
-    def accept(self, weight: float, against: float, position: int) -> bool:
+    def accept(self, weight: float, against: float, key: NoiseKey, *, sibling: int = 0) -> bool:
         """Test u · against < weight: no division, and strict, so that weight 0 is never accepted."""
-        return uniform(self._key(position, Purpose.ACCEPT)) * against < weight
+        return uniform(key, sibling) * against < weight
 
-    def sample(self, law: TokenLaw, position: int, purpose: Purpose) -> int:
-        """Gumbel-max with the noise of this position and purpose."""
-        return law.draw(row_key(self._key(position, purpose)))
-
-    def _key(self, position: int, purpose: Purpose) -> NoiseKey:
-        round_start = 0 if purpose is Purpose.TARGET else self._round_start
-        return NoiseKey(self._seed, self._choice, position, purpose, round_start)
-
-
-def counter_draws(state: SamplerState) -> Draws:
-    """Draws of a round that starts at the state's position."""
-    return CounterDraws(seed=state.seed, choice=state.choice, round_start=state.position)
+    def sample(self, asks: Sequence[DrawAsk]) -> list[int]:
+        """Gumbel-max with the noise of each key, all rows in one call."""
+        return draw_ids([ask.law for ask in asks], [row_key(ask.key) for ask in asks])

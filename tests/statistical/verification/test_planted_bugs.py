@@ -11,12 +11,14 @@ from known_laws import alternating, fixed
 from noise_checks import assert_independent_draws
 from paceline.core.drafts import SparseLaw
 from paceline.core.sampling_params import SamplingParams
-from paceline.verification import block, coupled, draft_draw, draws, noise, rejection, sampling
+from paceline.verification import block, coupled, draft_draw, draws, noise, walk
 from paceline.verification.draws import CounterDraws
 from paceline.verification.law import TokenLaw, sparse_probabilities
 from paceline.verification.noise import NoiseKey, Purpose, row_key
-from paceline.verification.rows import verdict_of
+from paceline.verification.rejection import Remainder
 from paceline.verification.sampler_state import SamplerState
+from paceline.verification.verifier import VerifyRow, make_verifier
+from paceline.verification.walk import Walk
 from sampled_laws import assert_sampled_law
 from toy_target import hashed_law
 
@@ -41,70 +43,87 @@ def sampled(verifier: str, case: ChainCase = MUCH_REJECTED) -> Check:
 
 
 def target_instead_of_residual(patch: pytest.MonkeyPatch) -> None:
-    for module in (rejection, block):
-        patch.setattr(module, "residual_law", lambda law, step, **_: law)
+    patch.setattr(TokenLaw, "reweighted", lambda self, token_ids, weights: self)
 
 
 def residual_at_the_draft_only(patch: pytest.MonkeyPatch) -> None:
     """Only the rejected draft loses its share of q; every other id keeps all of p."""
 
-    def residual(law: TokenLaw, step, *, scale: float = 1.0) -> TokenLaw:
-        weights = scale * law.probabilities
-        slots, inside = law.locate(torch.tensor([step.token_id]))
-        weights[slots[inside]] = (weights[slots[inside]] - step.probability).clamp(min=0.0)
-        return TokenLaw(weights.log(), law.token_ids)
+    tested: list[int] = []
+    weight, reject = Remainder.weight, Remainder.reject
 
-    for module in (rejection, block):
-        patch.setattr(module, "residual_law", residual)
+    def reject_one(self: Remainder, draft_probs: torch.Tensor) -> None:
+        only = torch.zeros_like(draft_probs)
+        only[tested[-1]] = draft_probs[tested[-1]]
+        reject(self, only)
+
+    def residual_law(self: block._Prefix) -> TokenLaw:
+        if not self.draft:
+            return self.law
+        left = self.weight * self.law.probabilities_of(self.draft.support)
+        slot = self.draft.slots[0]
+        left[slot] = (left[slot] - self.draft_probs[slot]).clamp(min=0.0)
+        return self.law.reweighted(self.draft.support, left / self.weight)
+
+    patch.setattr(Remainder, "weight", lambda self, slot: (tested.append(slot), weight(self, slot))[1])
+    patch.setattr(Remainder, "reject", reject_one)
+    patch.setattr(block._Prefix, "residual_law", residual_law)
 
 
 def unscaled_residual(patch: pytest.MonkeyPatch) -> None:
-    original = block.residual_law
-    patch.setattr(block, "residual_law", lambda law, step, **_: original(law, step))
+    original = block._Prefix.residual_law
+    patch.setattr(block._Prefix, "residual_law", lambda self: original(self._replace(weight=1.0)))
 
 
 def stop_at_first_failure(patch: pytest.MonkeyPatch) -> None:
     """`block` as if its tests were those of `rejection`: shorter prefixes veto longer ones."""
-    original, failed = block._passes, []
+    original, failed = block.passes, []
 
-    def passes(prefix: block._Prefix, chance: draws.Draws, position: int) -> bool:
-        if position == len(CASE.prompt):
+    def passes(prefix: block._Prefix, chance: draws.Draws, walk: Walk, length: int) -> bool:
+        if length == 1:
             failed.clear()
-        if not original(prefix, chance, position):
-            failed.append(position)
+        if not original(prefix, chance, walk, length):
+            failed.append(length)
         return not failed
 
-    patch.setattr(block, "_passes", passes)
+    patch.setattr(block, "passes", passes)
 
 
 def fresh_draw_on_mismatch(patch: pytest.MonkeyPatch) -> None:
-    original = coupled.verify_chain
+    def verify(walk: Walk, chance: draws.Draws):
+        while True:
+            law = yield from walk.law()
+            token_id = yield from walk.draw(law, walk.key(Purpose.TARGET))
+            child = walk.child_of(token_id)
+            if child is None:
+                if walk.row.tree.children(walk.node):
+                    token_id = yield from walk.draw(law, walk.key(Purpose.RESIDUAL))
+                return walk.verdict(token_id)
+            walk.descend(child)
 
-    def verify_chain(row, chance):
-        verdict = original(row, chance)
-        if verdict.accepted == len(row.draft_token_ids):
-            return verdict
-        law = sampling.target_law(row.logits[verdict.accepted], row.state)
-        token_id = chance.sample(law, row.state.position, Purpose.RESIDUAL)
-        return verdict_of(row.draft_token_ids, verdict.accepted, token_id)
-
-    patch.setattr(coupled, "verify_chain", verify_chain)
+    patch.setattr(coupled, "verify", verify)
 
 
 def one_uniform_for_all_positions(patch: pytest.MonkeyPatch) -> None:
     original = CounterDraws.accept
-    patch.setattr(CounterDraws, "accept", lambda self, weight, against, position: original(self, weight, against, 0))
+    patch.setattr(
+        CounterDraws,
+        "accept",
+        lambda self, weight, against, key, **_: original(self, weight, against, replace(key, position=0)),
+    )
 
 
 def unwarped_bonus(patch: pytest.MonkeyPatch) -> None:
     """The token after the last draft comes from the plain softmax."""
-    original = sampling.target_law
+    original = walk.target_laws
 
-    def law(logits, state: SamplerState) -> TokenLaw:
-        return TokenLaw(logits) if state.num_output == CASE.depth else original(logits, state)
+    def laws(logits, states) -> list[TokenLaw]:
+        return [
+            TokenLaw(row) if state.num_output == CASE.depth else original([row], [state])[0]
+            for row, state in zip(logits, states, strict=True)
+        ]
 
-    for module in (coupled, rejection, block):
-        patch.setattr(module, "target_law", law)
+    patch.setattr(walk, "target_laws", laws)
 
 
 def penalties_on_committed_tokens_only(patch: pytest.MonkeyPatch) -> None:
@@ -115,7 +134,7 @@ def accept_at_zero(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
         CounterDraws,
         "accept",
-        lambda self, weight, against, position: draws.uniform(self._key(position, Purpose.ACCEPT)) * against <= weight,
+        lambda self, weight, against, key, **_: draws.uniform(key) * against <= weight,
     )
 
 
@@ -151,8 +170,8 @@ def drop_unlikely_drafts(case: ChainCase) -> Iterator[tuple[float, Tokens, tuple
 def assert_zero_is_never_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise AssertionError if weight 0 passes against a uniform of 0."""
     with monkeypatch.context() as patch:
-        patch.setattr(draws, "uniform", lambda key: 0.0)
-        assert not CounterDraws(seed=0, choice=0, round_start=0).accept(0.0, 1.0, 0)
+        patch.setattr(draws, "uniform", lambda key, index=0: 0.0)
+        assert not CounterDraws().accept(0.0, 1.0, NoiseKey(0, 0, 0, Purpose.ACCEPT))
 
 
 def assert_same_after_resume() -> None:
@@ -162,8 +181,8 @@ def assert_same_after_resume() -> None:
         whole = SamplerState(SamplingParams(), prompt_token_ids=(0, 1), eos_token_ids=(), seed=seed)
         whole.commit((2, 0, 1))
         resumed = SamplerState(SamplingParams(), prompt_token_ids=(0, 1, 2, 0, 1), eos_token_ids=(), seed=seed)
-        law = sampling.target_law(logits, whole)
-        one, other = (draws.counter_draws(s).sample(law, s.position, Purpose.TARGET) for s in (whole, resumed))
+        verifier = make_verifier("coupled")
+        one, other = verifier.sample([VerifyRow(state, logits[None, :], None) for state in (whole, resumed)])
         assert one == other, f"seed {seed}"
 
 

@@ -9,7 +9,7 @@ import torch
 from paceline.core.drafts import DraftProposal, DraftTree, DrawRule, SparseLaw
 from paceline.core.sampling_params import SamplingParams
 from paceline.errors import ConfigError, EngineFailedError
-from paceline.verification import block, coupled, rejection
+from paceline.verification import block, rejection, walk
 from paceline.verification.draft_draw import draft_choice
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import VERIFIERS, VerifyRow, make_verifier
@@ -52,7 +52,7 @@ def test_states_are_left_as_found(name: str) -> None:
     for seed in range(30):
         state = state_for(seed)
         state.commit((3, 4))
-        make_verifier(name).verify([row_for(state, (1, 2, 3)), row_for(state, ())])
+        make_verifier(name).verify([row_for(state, (1, 2, 3)), row_for(state_for(seed), ())])
 
         assert state.output_token_ids == (3, 4)
         assert state.output_counts() == {3: 1, 4: 1}
@@ -123,10 +123,9 @@ def test_choices_of_one_seed_differ() -> None:
 @pytest.mark.parametrize("name", ["coupled", "rejection"])
 def test_only_reached_rows_are_warped(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The walk looks at accepted + 1 rows of logits, never at those behind a rejection."""
-    module = {"coupled": coupled, "rejection": rejection}[name]
     calls = []
-    original = module.target_law
-    monkeypatch.setattr(module, "target_law", lambda logits, state: calls.append(1) or original(logits, state))
+    original = walk.target_laws
+    monkeypatch.setattr(walk, "target_laws", lambda logits, states: calls.extend(states) or original(logits, states))
     for seed in range(30):
         calls.clear()
         verdict = make_verifier(name).verify([row_for(state_for(seed), (1, 2, 3))])[0]
@@ -135,13 +134,11 @@ def test_only_reached_rows_are_warped(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize("name", VERIFIERS)
-def test_trees_and_wrong_row_counts_are_refused(name: str) -> None:
-    """A chain verifier never guesses what a tree or a missing row means."""
+def test_wrong_row_counts_are_refused(name: str) -> None:
+    """A verifier never guesses what a missing row means."""
     verifier = make_verifier(name)
     short = row_for(state_for(), (1, 2))
 
-    with pytest.raises(EngineFailedError, match="tree"):
-        verifier.verify([row_for(state_for(), (1, 2), parents=(-1, -1))])
     with pytest.raises(EngineFailedError, match="2 rows of logits"):
         verifier.verify([VerifyRow(short.state, short.logits[:2], short.proposal)])
 
@@ -224,4 +221,4 @@ def test_registry() -> None:
 
 def test_block_and_rejection_are_different_rules() -> None:
     """The registry does not map two names to one rule."""
-    assert block.verify_chain is not rejection.verify_chain
+    assert block.verify is not rejection.verify
