@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 
 from paceline.core.drafts import (
+    DraftBudget,
     DraftOpening,
     DraftProposal,
     DraftReply,
@@ -15,7 +16,10 @@ from paceline.core.drafts import (
     NeedSync,
 )
 from paceline.drafting.ngram_index import NgramIndex
+from paceline.drafting.ngram_trie import merged_tree
 from paceline.drafting.sessions import DraftSession, SessionTable
+
+_MAX_CONTINUATIONS = 32  # that are merged into one tree; bounds the work in repetitive text
 
 
 class _NgramSession(DraftSession):
@@ -34,7 +38,7 @@ class _NgramSession(DraftSession):
 
 
 class NgramDrafter:
-    """Prompt lookup over prompt and output, one chain per session. Implements `Drafter`.
+    """Prompt lookup over prompt and output, one chain or tree per session. Implements `Drafter`.
 
     Its drafts are no draws: proposals carry no laws and count as one-hot.
     """
@@ -84,11 +88,18 @@ class NgramDrafter:
         session = self._sessions.get(row.session)
         if session is None:
             return NeedSync(row.session, 0)
-        drafted = session.index.continuation(min(row.budget.max_depth, row.budget.max_nodes))
         return DraftProposal(
             session=row.session,
             base_length=len(session.tokens),
             base_hash=session.context_hash,
-            tree=DraftTree.chain(drafted),
+            tree=_tree(session.index, row.budget),
             draft_ms=(time.monotonic() - started) * 1e3,
         )
+
+
+def _tree(index: NgramIndex, budget: DraftBudget) -> DraftTree:
+    """A chain at ``top_k`` 1: what followed the newest of the longest matches."""
+    depth = min(budget.max_depth, budget.max_nodes)
+    if budget.top_k <= 1:
+        return DraftTree.chain(next((found.token_ids for found in index.continuations(depth, 1)), ()))
+    return merged_tree(index.continuations(depth, _MAX_CONTINUATIONS), budget)

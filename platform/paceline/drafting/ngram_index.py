@@ -1,8 +1,16 @@
 """Where a context's last tokens stood before, kept up to date token by token."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 _MAX_CANDIDATES = 256  # newest earlier places that are compared; bounds the work in repetitive text
+
+
+class Continuation(NamedTuple):
+    """What stood behind an earlier match of the sequence's end."""
+
+    token_ids: tuple[int, ...]
+    match_length: int  # tokens
 
 
 class NgramIndex:
@@ -39,34 +47,36 @@ class NgramIndex:
                     del self._ends[ngram]
             self._token_ids.pop()
 
-    def continuation(self, num_tokens: int) -> tuple[int, ...]:
-        """Up to ``num_tokens`` tokens that followed the longest earlier match of the sequence's end.
+    def continuations(self, num_tokens: int, limit: int) -> list[Continuation]:
+        """Up to ``limit`` runs of ``num_tokens`` tokens that followed earlier matches of the sequence's end.
 
-        Of equally long matches the newest counts. A match that overlaps the end repeats itself: text
-        that loops goes on looping.
+        Those of the longest match come first, then those of the next longest; of equally long ones the newest
+        first. A match that overlaps the end repeats itself: text that loops goes on looping.
         """
-        source = self._best_match_end()
-        if source is None:
-            return ()
-        drafted: list[int] = []
-        known = self._token_ids
-        for position in range(source, source + num_tokens):
-            drafted.append(known[position] if position < len(known) else drafted[position - len(known)])
-        return tuple(drafted)
+        return [Continuation(self._after(place, num_tokens), length) for length, place in self._places(limit)]
 
-    def _best_match_end(self) -> int | None:
-        """Position behind the best earlier match, or None."""
+    def _after(self, place: int, num_tokens: int) -> tuple[int, ...]:
+        followed: list[int] = []
+        known = self._token_ids
+        for position in range(place, place + num_tokens):
+            followed.append(known[position] if position < len(known) else followed[position - len(known)])
+        return tuple(followed)
+
+    def _places(self, limit: int) -> list[tuple[int, int]]:
+        """(length, position behind it) of the matches to go on from."""
         if len(self._token_ids) < self._min_match:
-            return None
-        best_end, best_length = None, 0
+            return []
+        places: list[tuple[int, int]] = []
+        num_longest = 0
         earlier = self._ends[self._last_ngram()][-1 - _MAX_CANDIDATES : -1]  # the last one is the end itself
         for end in reversed(earlier):
             length = self._match_length(end)
-            if length > best_length:
-                best_end, best_length = end, length
-            if length == self._max_match:
+            places.append((length, end))
+            num_longest += length == self._max_match
+            if num_longest == limit:
                 break
-        return best_end
+        lengths = sorted({length for length, _ in places}, reverse=True)[:2]
+        return [place for wanted in lengths for place in places if place[0] == wanted][:limit]
 
     def _match_length(self, end: int) -> int:
         """Tokens before ``end`` that equal the sequence's last tokens; from min_match to max_match."""

@@ -3,29 +3,37 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.drafting.ngram_index import NgramIndex
+from paceline.drafting.ngram_index import Continuation, NgramIndex
 
 
-def _by_search(text: list[int], num_tokens: int, *, min_match: int, max_match: int) -> tuple[int, ...]:
-    """The longest suffix that occurs earlier, its newest occurrence, and what follows it, looped."""
+def _by_search(text: list[int], num_tokens: int, *, min_match: int, max_match: int) -> list[Continuation]:
+    """Every earlier place of the two longest matching suffixes and what follows it, looped; newest first."""
+    found: dict[int, list[int]] = {}  # length -> places behind the match
+    taken: set[int] = set()
     for length in range(min(max_match, len(text)), min_match - 1, -1):
-        for start in range(len(text) - length - 1, -1, -1):
-            if text[start : start + length] == text[-length:]:
-                period = len(text) - (start + length)
-                return tuple(text[start + length + i % period] for i in range(num_tokens))
-    return ()
+        for place in range(len(text) - 1, length - 1, -1):
+            if place not in taken and text[place - length : place] == text[-length:]:
+                taken.add(place)
+                found.setdefault(length, []).append(place)
+    return [
+        Continuation(tuple(text[place + i % (len(text) - place)] for i in range(num_tokens)), length)
+        for length in sorted(found, reverse=True)[:2]
+        for place in found[length]
+    ]
 
 
-@given(st.lists(st.integers(0, 3), max_size=60), st.integers(1, 3), st.integers(0, 3), st.integers(0, 8))
-def test_continuation_is_that_of_the_longest_newest_match(
-    text: list[int], min_match: int, extra: int, num_tokens: int
+@given(
+    st.lists(st.integers(0, 3), max_size=60), st.integers(1, 3), st.integers(0, 3), st.integers(0, 8), st.integers(1, 9)
+)
+def test_continuations_are_those_of_the_longest_newest_matches(
+    text: list[int], min_match: int, extra: int, num_tokens: int, limit: int
 ) -> None:
     """Same as the plain search, for every text over a small alphabet."""
     max_match = min_match + extra
     index = NgramIndex(min_match=min_match, max_match=max_match)
     index.extend(text)
     expected = _by_search(text, num_tokens, min_match=min_match, max_match=max_match)
-    assert index.continuation(num_tokens) == expected
+    assert index.continuations(num_tokens, limit) == expected[:limit]
 
 
 @given(st.lists(st.integers(0, 2), max_size=40), st.lists(st.integers(0, 2), max_size=10), st.data())
@@ -46,4 +54,6 @@ def test_repetitive_text_costs_bounded_comparisons() -> None:
     index.extend([7, 8, 5, 9])
     index.extend([4, 5] * 300)
     index.extend([7, 8, 5])
-    assert index.continuation(1) == (7,)  # as after the newest 5, not 9 as after the older 7, 8, 5
+    assert index.continuations(1, 1) == [
+        Continuation((7,), 1)
+    ]  # as after the newest 5, not 9 as after the older 7, 8, 5
