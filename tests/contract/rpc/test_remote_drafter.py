@@ -17,7 +17,7 @@ from paceline.rpc.remote_drafter import RemoteDrafter
 from peers import loop_thread, remote
 from toy_target import ToyRunner, hashed_law
 
-_SAME_PROCESS = Path(__file__).parents[1] / "drafting" / "test_drafters.py"
+_SAME_PROCESS = Path(__file__).parents[1] / "drafting"
 # In process a replaced request is never answered; over a link its answer may already be under way.
 _NOT_OVER_A_LINK = {"test_a_newer_request_replaces_one_that_is_pending"}
 VOCAB = 11
@@ -28,8 +28,8 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
 }
 
 
-def _shared_tests() -> dict[str, object]:
-    spec = importlib.util.spec_from_file_location("drafters_in_process", _SAME_PROCESS)
+def _shared_tests(file: str) -> dict[str, object]:
+    spec = importlib.util.spec_from_file_location(f"{file}_in_process", _SAME_PROCESS / f"{file}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -43,7 +43,8 @@ def _shared_tests() -> dict[str, object]:
     }
 
 
-globals().update(_shared_tests())
+globals().update(_shared_tests("test_drafters"))
+globals().update(_shared_tests("test_draft_trees"))
 
 
 @pytest.fixture(params=DRAFTERS)
