@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from paceline.backends.native import NativeBackend
 from paceline.bench.endpoint import round_counts
+from paceline.bench.prompts import prompt_ids
 from paceline.bench.records import Arrival, BenchQuestion, DraftCounts, Recording
 from paceline.config.load import load_config as load_deployment
 from paceline.config.locate import find_config
@@ -23,7 +24,6 @@ from paceline.modeling.catalogue import CATALOGUE
 from paceline.modeling.loader import load_config
 from paceline.modeling.resolve import resolve_model
 from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
-from paceline.text.chat import ChatMessage
 from paceline.text.tokenizer import TextTokenizer
 
 _UINT64 = (1 << 64) - 1
@@ -121,18 +121,13 @@ class EngineEndpoint:
         )
         return GenerationRequest(
             key=f"bench-{next(self._keys)}/1",
-            prompt_token_ids=self._prompt_ids(question.prompt),
+            prompt_token_ids=prompt_ids(question.prompt, self._tokenizer),
             sampling=SamplingParams(temperature=variant.temperature, max_tokens=question.max_tokens),
             seed=question.seed & _UINT64,
             plan=self._policy.decide(wish, snapshot),
             explain=True,
             tenant_salt=question.cache_salt,
         )
-
-    def _prompt_ids(self, prompt: str) -> tuple[int, ...]:
-        if self._tokenizer.has_chat_template:
-            return self._tokenizer.render_chat([ChatMessage("user", prompt)])
-        return self._tokenizer.encode(prompt)
 
 
 def _drafting(stats: ChoiceStats, rounds: list[RoundTrace]) -> DraftCounts:

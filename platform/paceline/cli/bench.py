@@ -1,16 +1,16 @@
 """``paceline bench``: measure, with provenance."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 
 from paceline.bench.endpoint import Api
+from paceline.cli import bench_pass
+from paceline.cli.bench_output import AsJson, Output, check_outputs, deliver, say
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -21,12 +21,7 @@ if TYPE_CHECKING:
     from paceline.bench.variants import Variant
 
 app = typer.Typer(help="Measure latency, speed and acceptance.", no_args_is_help=True)
-
-Output = Annotated[
-    list[Path] | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write .json, .md or .png; may be given several times."),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables.")]
+app.command("pass")(bench_pass.measure_passes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +95,6 @@ def run(
     deliver(result, output, as_json=as_json)
     if not any(side["load"]["completed"] for side in result.data["variants"].values()):
         raise typer.Exit(1)
-
-
-def check_outputs(paths: Sequence[Path] | None) -> None:
-    """Refuse a file that cannot be written before anything is measured. Raises ConfigError."""
-    for path in paths or ():
-        if path.suffix not in {".json", ".md", ".png"}:
-            raise ConfigError(f"--output {path.name}: results are written as .json, .md or .png.")
-
-
-def deliver(result: "Result", paths: Sequence[Path] | None, *, as_json: bool) -> None:
-    """Print the result and write its files."""
-    from paceline.bench.report import show, to_json, write  # noqa: PLC0415  # lazy, as above
-
-    if as_json:
-        sys.stdout.write(to_json(result))
-    else:
-        show(result, Console())
-    for path in paths or ():
-        write(result, path)
-
-
-def say(text: str) -> None:
-    """Progress, where it does not mix with the result."""
-    print(text, file=sys.stderr)
 
 
 async def _run(where: Where, setup: "RunSetup") -> "Result":

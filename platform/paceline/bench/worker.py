@@ -1,0 +1,83 @@
+"""Runs one candidate of a comparison in a process of its own, with its own arithmetic threads.
+
+Threads of one process share settings that are read once, and two models in one process share its caches; in
+processes of their own candidates can be interleaved without touching each other.
+"""
+
+import multiprocessing
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Protocol, Self
+
+from paceline.errors import EngineFailedError
+
+_CLOSE = None
+
+
+class Candidate(Protocol):
+    """What is measured. Methods are called by name; arguments and results are pickled."""
+
+
+class Worker:
+    """A process that holds one candidate. Usable as a context manager."""
+
+    def __init__(self, build: Callable[[], Candidate], *, threads: int) -> None:
+        """Start and wait until the candidate is built; ``build`` must be picklable."""
+        context = multiprocessing.get_context("spawn")
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, build, threads), daemon=True)
+        self._process.start()
+        theirs.close()
+        self._receive()
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Result of a method of the candidate. Raises EngineFailedError with what went wrong there."""
+        self._connection.send((method, arguments))
+        return self._receive()
+
+    def close(self) -> None:
+        """End the process."""
+        with suppress(OSError):  # it may have ended by itself
+            self._connection.send(_CLOSE)
+        self._process.join(10)
+        if self._process.is_alive():
+            self._process.terminate()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _receive(self) -> Any:
+        try:
+            error, result = self._connection.recv()
+        except EOFError as ended:
+            raise EngineFailedError(f"a measuring process ended with code {self._process.exitcode}") from ended
+        if error:
+            raise EngineFailedError(error)
+        return result
+
+
+def _serve(connection: Connection, build: Callable[[], Candidate], threads: int) -> None:
+    import torch  # noqa: PLC0415  # not needed by the parent
+
+    torch.set_num_threads(threads)
+    candidate: Candidate | None = None
+    request: Any = ("", ())
+    while request is not _CLOSE:
+        method, arguments = request
+        try:
+            if candidate is None:
+                candidate, result = build(), None
+            else:
+                result = getattr(candidate, method)(*arguments)
+            connection.send(("", result))
+        except Exception as error:  # noqa: BLE001  # the process's border: the parent raises it
+            connection.send((f"{type(error).__name__}: {error}", None))
+        try:
+            request = connection.recv()
+        except EOFError:  # the parent is gone
+            return
