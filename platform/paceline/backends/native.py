@@ -23,7 +23,7 @@ from paceline.engine.scheduler import Scheduler, SchedulerLimits
 from paceline.engine.speculation import Speculation
 from paceline.engine.speculation_settings import SpeculationSettings
 from paceline.errors import ContextLengthExceededError, EngineFailedError, PacelineError
-from paceline.modeling.loader import load_model
+from paceline.modeling.loader import LoadedModel, load_model
 from paceline.modeling.runner import ModelRunner
 from paceline.telemetry.metrics import Metrics
 from paceline.text.tokenizer import TextTokenizer
@@ -212,15 +212,29 @@ def assemble_native(
     on_error: OnError,
 ) -> NativeParts:
     """Load the target and put the engine together from its sections of the configuration."""
-    engine_config = config.engine
-    torch.set_num_threads(engine_config.threads)
+    torch.set_num_threads(config.engine.threads)
     loaded = load_model(model_folder, dtype=config.model.dtype, device=config.model.device)
+    tokenizer = TextTokenizer.load(model_folder, vocab_size=loaded.vocab_size)
+    return assemble_engine(loaded, tokenizer, config, drafters, metrics=metrics, deliver=deliver, on_error=on_error)
+
+
+def assemble_engine(
+    loaded: LoadedModel,
+    tokenizer: TextTokenizer,
+    config: DeploymentConfig,
+    drafters: Mapping[str, Drafter],
+    *,
+    metrics: Metrics,
+    deliver: Deliver,
+    on_error: OnError,
+) -> NativeParts:
+    """Put the engine together around a model that is loaded."""
+    engine_config = config.engine
     runner = ModelRunner(
         loaded,
         num_pages=-(-engine_config.kv_cache_tokens // engine_config.page_size),
         page_size=engine_config.page_size,
     )
-    tokenizer = TextTokenizer.load(model_folder, vocab_size=loaded.vocab_size)
     verifier = make_verifier(config.verifier)
     context = min(config.model.max_context_tokens or loaded.context_length, loaded.context_length)
     identity = ModelIdentity(
