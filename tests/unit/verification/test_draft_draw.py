@@ -1,14 +1,17 @@
 """How drafters draw."""
 
 import math
+from collections import Counter
 
 import pytest
 import torch
 
+from chi_square import LEAST_P, fit_p_value
 from paceline.core.drafts import DrawRule, SparseLaw
 from paceline.core.sampling_params import SamplingParams
-from paceline.verification.draft_draw import draft_choice, wire_law
-from paceline.verification.law import TokenLaw
+from paceline.verification.draft_draw import draft_children, draft_choice, ranked_draw, wire_law
+from paceline.verification.law import TokenLaw, sparse_probabilities
+from paceline.verification.noise import gumbel, token_bits
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import VerifyRow, make_verifier
 
@@ -72,3 +75,94 @@ def test_ids_that_round_to_zero_do_not_travel() -> None:
     law = wire_law(TokenLaw(torch.tensor([0.0, -300.0, -math.inf], dtype=torch.float64)), 3)
 
     assert law == SparseLaw((0,), (1.0,))
+
+
+def children(state: SamplerState, rule: DrawRule, count: int, *, logits: torch.Tensor = LOGITS, max_law_tokens=64):
+    return draft_children(logits, state, rule=rule, round_start=3, max_law_tokens=max_law_tokens, count=count)
+
+
+@pytest.mark.parametrize("rule", list(DrawRule))
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_the_first_child_is_the_draft_of_a_chain(rule: DrawRule, temperature: float) -> None:
+    """A tree begins with what a chain would have drafted, and carries the same law."""
+    for seed in range(50):
+        state = state_for(seed, temperature=temperature, top_p=0.9)
+        first, law = choose(state, rule)
+        several = children(state, rule, 4)
+        assert (several.token_ids[0], several.law) == (first, law)
+        assert len(set(several.token_ids)) == 4
+
+
+def test_independent_siblings_are_drawn_without_replacement_from_the_law() -> None:
+    """Ordered triples of siblings have the law q(a) q(b)/(1-q(a)) q(c)/(1-q(a)-q(b)) of the values that travel."""
+    logits = torch.tensor([1.0, 0.5, 0.0, -0.5, -1.0])
+    seen: Counter[tuple[int, ...]] = Counter()
+    for seed in range(4000):
+        drawn = children(state_for(seed), DrawRule.INDEPENDENT, 3, logits=logits, max_law_tokens=4)
+        seen[drawn.token_ids] += 1
+        assert drawn.law is not None
+    ids, chances = sparse_probabilities(drawn.law)
+    q = dict(zip(ids.tolist(), chances.tolist(), strict=True))
+    law = {
+        (a, b, c): q[a] * q[b] / (1 - q[a]) * q[c] / (1 - q[a] - q[b])
+        for a in q
+        for b in q
+        for c in q
+        if len({a, b, c}) == 3
+    }
+    assert sum(law.values()) == pytest.approx(1.0)
+    assert fit_p_value(seen, law) > LEAST_P
+
+
+def test_no_more_siblings_are_drawn_than_the_law_has_ids() -> None:
+    """A truncated law of two ids gives two children, whatever was asked for."""
+    assert len(children(state_for(1, top_k=2), DrawRule.INDEPENDENT, 5).token_ids) == 2
+    assert len(children(state_for(1, top_k=2), DrawRule.COUPLED, 5).token_ids) == 2
+
+
+def test_coupled_children_share_the_noise_of_the_target() -> None:
+    """The draw of a target with another law is among the children far more often than by the drafter's law."""
+    other = LOGITS + torch.linspace(0, 1.5, 50)
+    shared = 0
+    for seed in range(300):
+        expected = make_verifier("coupled").sample([VerifyRow(state_for(seed), other[None, :], None)])[0].token_ids[0]
+        shared += expected in children(state_for(seed), DrawRule.COUPLED, 3).token_ids
+    target = torch.softmax(other.double(), 0)
+    assert shared / 300 > 0.85  # three likeliest ids: 0.36
+    assert float(target[torch.topk(LOGITS, 3).indices].sum()) < 0.4
+
+
+def test_costs_fall_with_the_gap_of_the_scores() -> None:
+    """The best child costs least, equal scores cost the same, and chances add up to no more than 1."""
+    for rule, temperature in ((DrawRule.COUPLED, 1.0), (DrawRule.COUPLED, 0.0)):
+        drawn = children(state_for(3, temperature=temperature), rule, 5)
+        assert list(drawn.costs) == sorted(drawn.costs)
+        assert drawn.costs[0] >= 0.0
+        assert sum(math.exp(-cost) for cost in drawn.costs) == pytest.approx(1.0)
+    tied = children(state_for(3, temperature=0.0), DrawRule.COUPLED, 2, logits=torch.zeros(9))
+    assert tied.token_ids == (0, 1)
+    assert tied.costs[0] == tied.costs[1]
+
+
+def test_greedy_children_obey_penalties_and_masks() -> None:
+    """Alternatives are ranked by the scores that the target will see."""
+    state = state_for(1, temperature=0.0, presence_penalty=100.0)
+    state.push(0)
+    state.push(2)
+    assert children(state, DrawRule.COUPLED, 3).token_ids == (1, 3, 4)
+
+
+@pytest.mark.parametrize("size", [5, 100, 129, 700])
+@pytest.mark.parametrize("masked", [False, True])
+def test_ranked_draws_equal_a_full_sort(size: int, masked: bool) -> None:
+    """Leaving out ids that cannot win changes neither ids nor scores, also where nearly all are masked."""
+    generator = torch.Generator().manual_seed(size)
+    for key in range(40):
+        weights = 2.0 * torch.randn(size, generator=generator)
+        if masked:
+            weights[torch.randperm(size, generator=generator)[3:]] = -math.inf
+        scores = weights.double() + gumbel(token_bits(key, torch.arange(size)))
+        order = torch.sort(scores, descending=True, stable=True).indices[: min(4, 3 if masked else size)]
+        ids, best = ranked_draw(TokenLaw(weights), key, 4)
+        assert ids == tuple(order.tolist())
+        assert torch.equal(best, scores[order])
