@@ -79,6 +79,19 @@ def test_drafts_are_given_up_before_anybody_is_pre_empted():
     assert crowded.counted("PREEMPTIONS") == 0
 
 
+def test_look_ahead_is_promised_for_one_pass_only():
+    """While the committed tokens of two drafted answers fit the pool, neither keeps room for drafts from the other."""
+    drafter = ScriptDrafter(lambda *_: (1, 2, 3, 4, 5, 6, 7, 8))
+    harness = Harness(ToyRunner(LAW, VOCAB, page_size=1, num_pages=104), {"wrong": drafter})
+    for number in range(2):
+        harness.submit(f"r{number}/1", prompt(number), max_tokens=80, drafter="wrong", max_draft_tokens=8)
+    while sum(len(sequence.tokens) for sequence in harness.scheduler.running) < 102:
+        harness.engine.step()
+
+    assert len(harness.scheduler.running) == 2
+    assert harness.counted("PREEMPTIONS") == 0
+
+
 def test_an_exact_fit_with_look_ahead_does_not_lock_up():
     """Seven pages, one answer of four and one of three, both with drafts: both end, with the plain tokens."""
     drafter = ScriptDrafter(lambda *_: (1, 2, 3, 4))
@@ -137,6 +150,7 @@ def test_an_abort_while_it_waits_to_come_back_leaves_nothing():
     while not harness.counted("PREEMPTIONS"):
         harness.engine.step()
     gone = next(sequence for sequence in harness.scheduler.waiting if sequence.preemptions)
+    assert (gone.table, gone.prefix, gone.num_computed) == (None, None, 0)
     harness.engine.abort(gone.key)
     assert 0 < len(harness.ids(gone.key)) < 90
     for number in range(4):

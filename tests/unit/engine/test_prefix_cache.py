@@ -113,6 +113,22 @@ def test_a_request_goes_on_by_itself_when_the_one_it_waits_for_ends():
     assert len(engine.ids("alike/1")) == 24
 
 
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_a_prefix_that_two_computed_at_the_same_time_is_kept_once(page_size):
+    """Short common prefixes are not waited for; the second copy goes back when its prompt is published."""
+    engine = harness(page_size=page_size)
+    for number in range(3):
+        engine.submit(f"r{number}/1", (*LONG[:24], number, 1, 2, 3))
+    for _ in range(2):
+        engine.engine.step()
+
+    own = engine.runner.pool.pages_for(24 + 4 + 1) - 24 // page_size  # pages of each, behind the common ones
+    assert engine.runner.pool.num_held == 24 // page_size + 3 * own
+    engine.run()
+    for number in range(3):
+        assert engine.ids(f"r{number}/1") == answer(harness(), "alone/1", (*LONG[:24], number, 1, 2, 3))[0]
+
+
 def test_tenants_do_not_see_each_other_s_prefixes():
     """The same prompt of another tenant is computed anew."""
     engine = harness()
