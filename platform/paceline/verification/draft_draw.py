@@ -15,8 +15,8 @@ from paceline.verification.sampling import target_law
 from paceline.verification.truncation import ranked_slots, top_slots
 
 _HEAD = 64  # ids whose noise is always taken in full
-# In nats. Half suits good and poor drafters alike (tried from 0.25 to 1: tau of trees differs by a few percent); towards
-# 0 a tree trusts its first branch down to the end, towards 1 it spreads.
+# In nats. Half suits good and poor drafters alike (tried from 0.25 to 1: tau of trees differs by a few percent).
+# Towards 0 a tree trusts its first branch down to the end, towards 1 it spreads.
 _DISAGREEMENT = 0.5
 
 
