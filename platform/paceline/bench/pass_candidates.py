@@ -76,7 +76,7 @@ class EngineCandidate:
             ),
         )
         parts = assemble_native(spec.folder, config, {}, metrics=Metrics(), deliver=self._deliver, on_error=self._fail)
-        self._engine, self._runner = parts.engine, parts.runner
+        self._engine, self._runner, self._room = parts.engine, parts.runner, parts.scheduler.room
 
     def generate(self, prompts: Sequence[tuple[int, ...]], num_tokens: int) -> Timing:
         """Decode all prompts together, greedily, to exactly ``num_tokens`` tokens each; no prefix is shared."""
@@ -95,6 +95,7 @@ class EngineCandidate:
 
     def pass_times(self, sizes: Sequence[int], context: int) -> list[float]:
         """Seconds of one target pass over ``size`` tokens of one sequence behind ``context``, all logits wanted."""
+        self._room.prefixes.clear()  # answers before left their prompts there
         table = PageTable(self._runner.pool, context + max(sizes))
         table.extend_to(context)
         vocab = self._runner.vocab_size

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from paceline.bench.endpoint import Api
-from paceline.cli import bench_pass
+from paceline.cli import bench_gpu, bench_memory, bench_pass
 from paceline.cli.bench_output import AsJson, Output, check_outputs, deliver, say
 from paceline.errors import ConfigError
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Measure latency, speed and acceptance.", no_args_is_help=True)
 app.command("pass")(bench_pass.measure_passes)
+app.command("gpu")(bench_gpu.measure_device)
+app.command("memory")(bench_memory.measure_memory)
 
 
 @dataclass(frozen=True, slots=True)
