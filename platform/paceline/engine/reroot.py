@@ -29,15 +29,14 @@ def reroot(proposal: DraftProposal, tokens: HashedTokens) -> DraftProposal | Non
     return replace(below, base_length=length, base_hash=tokens.hash_at(length))
 
 
-def shorten(proposal: DraftProposal, max_drafts: int) -> DraftProposal:
-    """The first ``max_drafts`` nodes: in breadth-first order a tree that loses its deepest, last branches.
+def shorten(proposal: DraftProposal, *, max_nodes: int, max_depth: int) -> DraftProposal:
+    """The first ``max_nodes`` nodes of at most ``max_depth``: a tree loses its deepest, last branches.
 
     The cut looks at places only, never at what was drawn, and leaves siblings in the order in which they
     were drawn: `rejection` stays exact.
     """
-    if len(proposal.tree) <= max_drafts:
-        return proposal
-    return _part(proposal, range(max_drafts))
+    kept = [node for node, depth in enumerate(proposal.tree.depths) if depth <= max_depth][:max_nodes]
+    return proposal if len(kept) == len(proposal.tree) else _part(proposal, kept)
 
 
 def _end_of_path(tree: DraftTree, token_ids: Sequence[int]) -> int | None:

@@ -177,5 +177,5 @@ def _begin_alike(sequence: Sequence, other: Sequence, length: int) -> bool:
 
 
 def _wanted_drafts(sequence: Sequence, limit: int) -> int:
-    """A round commits one token more than it drafts, so drafts never reach past the last allowed token."""
-    return max(0, min(limit, sequence.request.plan.max_draft_tokens, sequence.tokens_left - 1))
+    """Nodes of a tree may be more than the tokens that are left; what is too deep is cut when drafts are taken."""
+    return min(limit, sequence.request.plan.max_draft_tokens) if sequence.tokens_left > 1 else 0

@@ -233,4 +233,4 @@ class Speculation:
         proposal, session.proposal = session.proposal, None
         if not len(proposal.tree) or proposal.base_length != len(row.sequence.tokens):
             return None
-        return shorten(proposal, row.max_drafts)
+        return shorten(proposal, max_nodes=row.max_drafts, max_depth=row.sequence.tokens_left - 1)

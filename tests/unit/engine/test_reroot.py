@@ -92,14 +92,21 @@ def test_every_path_below_is_a_path_of_the_whole_tree(tree, place):
 @given(random_trees(), st.integers(1, 12))
 def test_a_shortened_tree_is_the_first_nodes_whatever_their_tokens(tree, limit):
     """The cut depends on places alone, and no node loses its parent."""
-    short = shorten(proposal(tree), limit)
+    short = shorten(proposal(tree), max_nodes=limit, max_depth=99)
 
     assert nodes_of(short) == list(range(min(limit, len(tree))))
     assert short.tree == DraftTree(tree.token_ids[:limit], tree.parents[:limit])
+
+
+def test_nodes_that_lie_too_deep_are_cut_wherever_they_stand():
+    """An answer with two tokens left has room for one level, of all its nodes."""
+    assert nodes_of(shorten(proposal(), max_nodes=9, max_depth=1)) == [0, 1]
+    assert nodes_of(shorten(proposal(), max_nodes=3, max_depth=2)) == [0, 1, 2]
+    assert shorten(proposal(), max_nodes=9, max_depth=0).laws == ()
 
 
 def test_proposals_without_laws_stay_without_laws():
     """No law means that every draft counts as certain; cutting must not invent any."""
     bare = DraftProposal("s", 3, HashedTokens(CONTEXT).hash_at(3), TREE)
     assert reroot(bare, after(11)).laws == ()
-    assert shorten(bare, 2).laws == ()
+    assert shorten(bare, max_nodes=2, max_depth=9).laws == ()

@@ -345,6 +345,6 @@ def test_a_path_that_was_committed_whole_leaves_an_empty_proposal():
 def test_shorten_cuts_drafts_and_laws_together():
     """Each kept draft keeps its own law."""
     laws = tuple(SparseLaw((n,), (1.0,)) for n in (4, 5, 6))
-    cut = shorten(DraftProposal("s", 0, 0, DraftTree.chain((4, 5, 6)), laws), 2)
+    cut = shorten(DraftProposal("s", 0, 0, DraftTree.chain((4, 5, 6)), laws), max_nodes=2, max_depth=3)
 
     assert (cut.tree.token_ids, cut.laws) == ((4, 5), laws[:2])
