@@ -74,24 +74,22 @@ def verify(walk: Walk, draws: Draws) -> Generator[Ask, Any, Verdict]:
 def first_accepted(siblings: Siblings, remainder: Remainder, walk: Walk, draws: Draws) -> int | None:
     """Test the siblings in order; which one is accepted. Takes what is rejected from ``remainder``."""
     key = walk.key(Purpose.ACCEPT)
-    left_to_draw = siblings.draft_probs
+    drawn_from = siblings.draft_probs
     for index, slot in enumerate(siblings.slots):
-        if remainder.mass <= 0.0:
-            return None  # by rounding: there was nothing to reject
-        if left_to_draw is None:
-            draft_probs = siblings.one_hot(index)
-        elif float(left_to_draw[slot]) > 0.0:
-            draft_probs = left_to_draw / left_to_draw.sum()
-        else:
-            return None  # a repeat cannot have been drawn: neither it nor what follows is tested
-        if draws.accept(remainder.weight(slot), remainder.mass * float(draft_probs[slot]), key, sibling=index):
+        draft_probs = siblings.one_hot(index) if drawn_from is None else drawn_from
+        draft_prob = float(draft_probs[slot])
+        # A repeat cannot have been drawn: neither it nor what follows is tested. No mass is left by rounding only.
+        if draft_prob <= 0.0 or remainder.mass <= 0.0:
+            return None
+        if draws.accept(remainder.weight(slot), remainder.mass * draft_prob, key, sibling=index):
             return index
         remainder.reject(draft_probs)
-        left_to_draw = None if left_to_draw is None else _without(left_to_draw, slot)
+        drawn_from = None if drawn_from is None else without(drawn_from, slot)
     return None
 
 
-def _without(draft_probs: torch.Tensor, slot: int) -> torch.Tensor:
+def without(draft_probs: torch.Tensor, slot: int) -> torch.Tensor:
+    """The law of the next draw without replacement; all zeros where nothing is left to be drawn."""
     left = draft_probs.clone()
     left[slot] = 0.0
-    return left
+    return left / left.sum() if float(left.sum()) > 0.0 else left

@@ -17,4 +17,11 @@ RANDOM = ChainCase(3, 3, hashed_law(3, salt=10), hashed_law(3, salt=11), Samplin
 @pytest.mark.parametrize("case", [MUCH_REJECTED, RANDOM], ids=["much rejected", "random"])
 def test_answers_follow_the_target(verifier: str, case: ChainCase) -> None:
     """Over seeds, answers of several rounds have the target's law: no noise is used twice."""
-    assert_sampled_law(verifier, case, num_samples=1500, length=4)
+    assert_sampled_law(verifier, case, num_samples=1000, length=4)
+
+
+@pytest.mark.parametrize("verifier", ["coupled", "rejection", "block"])
+@pytest.mark.parametrize("case", [MUCH_REJECTED, RANDOM], ids=["much rejected", "random"])
+def test_answers_with_trees_follow_the_target(verifier: str, case: ChainCase) -> None:
+    """The same with trees of two drafts at each of two levels, drawn as drafters draw them."""
+    assert_sampled_law(verifier, case, num_samples=600, length=4, shape=(-1, -1, 0, 0, 1, 1))
