@@ -1,6 +1,7 @@
 """What all verifiers promise besides their law."""
 
 import math
+import random
 from collections.abc import Sequence
 
 import pytest
@@ -14,6 +15,7 @@ from paceline.verification.draft_draw import draft_choice
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import VERIFIERS, VerifyRow, make_verifier
 from toy_target import hashed_law
+from tree_enumeration import path_tokens
 
 VOCAB = 6
 TARGET = hashed_law(VOCAB, salt=1)
@@ -33,8 +35,8 @@ def row_for(
     parents: tuple[int, ...] | None = None,
 ) -> VerifyRow:
     prefix = PROMPT + state.output_token_ids
-    logits = torch.stack([TARGET(prefix + tuple(drafts[:i])) for i in range(len(drafts) + 1)])
     tree = DraftTree.chain(tuple(drafts)) if parents is None else DraftTree(tuple(drafts), parents)
+    logits = torch.stack([TARGET(prefix + path_tokens(tree, node)) for node in range(-1, len(tree))])
     return VerifyRow(state, logits, DraftProposal("s", len(prefix), 0, tree, laws))
 
 
@@ -110,6 +112,82 @@ def test_coupled_text_does_not_depend_on_the_drafts() -> None:
         assert state.output_token_ids[:10] == plain
 
 
+TREES = {
+    "two by two": (-1, -1, 0, 0, 1, 1),
+    "wide": (-1,) * 5,
+    "deep on the second": (-1, -1, 1, 2, 3),
+    "uneven": (-1, 0, 0, 1, 2, 2, 4),
+}
+
+
+@pytest.mark.parametrize("shape", TREES)
+def test_coupled_text_does_not_depend_on_the_tree(shape: str) -> None:
+    """For a seed, any tree in any round gives the tokens of plain decoding, whichever of its nodes are right."""
+    parents, depths = TREES[shape], DraftTree((0,) * len(TREES[shape]), TREES[shape]).depths
+    paths = set()
+    for seed in range(12):
+        plain = plain_tokens("coupled", seed=seed, count=10)
+        state, dice = state_for(seed), random.Random(seed)
+        while state.num_output < 10:
+            rest = (*plain[state.num_output :], *range(VOCAB))
+            drafts = [rest[depth - 1] if dice.random() < 0.6 else dice.randrange(VOCAB) for depth in depths]
+            verdict = make_verifier("coupled").verify([row_for(state, drafts, parents=parents)])[0]
+            paths.add(verdict.path)
+            state.commit(verdict.token_ids)
+
+        assert state.output_token_ids[:10] == plain
+    assert len(paths) > 2
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+@pytest.mark.parametrize("shape", TREES)
+def test_a_verdict_names_its_path(name: str, shape: str) -> None:
+    """The path leads from the root down, its tokens are those of the verdict, and tested counts levels."""
+    for seed in range(40):
+        row = row_for(
+            state_for(seed), [(seed + node) % VOCAB for node in range(len(TREES[shape]))], parents=TREES[shape]
+        )
+        verdict = make_verifier(name).verify([row])[0]
+        last = verdict.path[-1] if verdict.path else -1
+
+        assert [row.tree.parents[node] for node in verdict.path] == [-1, *verdict.path[:-1]][: len(verdict.path)]
+        assert verdict.token_ids[:-1] == path_tokens(row.tree, last)
+        assert verdict.accepted == len(verdict.path)
+        assert verdict.tested == verdict.accepted + (1 if row.tree.children(last) else 0)
+
+
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_rows_do_not_depend_on_company(name: str) -> None:
+    """Rows verified together get what each would get alone."""
+    rows = [row_for(state_for(seed), (1, 2, 3, 4, 5, 0, 1), parents=TREES["uneven"]) for seed in range(20)]
+    rows += [row_for(state_for(seed), (seed % VOCAB, 2)) for seed in range(20)]
+    rows += [row_for(state_for(seed), ()) for seed in range(5)]
+
+    assert make_verifier(name).verify(rows) == [make_verifier(name).verify([row])[0] for row in rows]
+
+
+def test_of_repeated_siblings_one_counts() -> None:
+    """A token that is offered twice below one node is accepted once, and its first node is followed."""
+    for name in VERIFIERS:
+        for seed in range(20):
+            best = plain_tokens("coupled", seed=seed, count=1)[0]
+            verdict = make_verifier(name).verify([row_for(state_for(seed), (best, best, best), parents=(-1, -1, -1))])[
+                0
+            ]
+
+            assert verdict.path in ((), (0,))
+
+
+def test_block_looks_at_the_first_branch_of_a_tree() -> None:
+    """A tree that gets to `block` all the same is verified as the chain of first children."""
+    for seed in range(30):
+        tree = row_for(state_for(seed), (1, 5, 2, 4, 3), parents=(-1, -1, 0, 0, 2))
+        verdict = make_verifier("block").verify([tree])[0]
+
+        assert verdict[:3] == make_verifier("block").verify([row_for(state_for(seed), (1, 2, 3))])[0][:3]
+        assert verdict.path == (0, 2, 4)[: verdict.accepted]
+
+
 def test_choices_of_one_seed_differ() -> None:
     """The choices of a request have noise of their own."""
     tokens = set()
@@ -174,6 +252,23 @@ def test_a_missing_law_ends_the_chain(name: str) -> None:
         verdict = make_verifier(name).verify([row_for(state_for(seed), (1, 2), (SparseLaw((1,), (1.0,)),))])[0]
 
         assert verdict.accepted <= 1
+
+
+def test_a_sibling_with_a_false_law_is_not_tested() -> None:
+    """A law that is not its first sibling's, or a repeated draft, ends the level: what is left of p gives the token."""
+    law, other = SparseLaw((1, 2, 3), (0.5, 0.25, 0.25)), SparseLaw((1, 2), (0.5, 0.5))
+    cases = {
+        "another law": ((1, 2), (law, other)),
+        "no law": ((1, 2), (law,)),
+        "not in the law": ((1, 4), (law, law)),
+        "a repeat": ((1, 1), (law, law)),
+    }
+    for case, (drafts, laws) in cases.items():
+        for seed in range(40):
+            row = row_for(state_for(seed), drafts, laws, parents=(-1, -1))
+            alone = row_for(state_for(seed), drafts[:1], laws[:1])
+
+            assert make_verifier("rejection").verify([row]) == make_verifier("rejection").verify([alone]), case
 
 
 @pytest.mark.parametrize("name", ["rejection", "block"])
