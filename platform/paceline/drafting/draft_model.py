@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import takewhile
 from typing import Protocol
 
 import torch
@@ -49,7 +50,7 @@ class DraftModelDrafter:
 
     A session never gets a draft before K/V of its whole context is there, so a period without
     speculation costs a catch-up and never acceptance. Pages of idle sessions are taken back when others need
-    them; such a session is computed again, unseen from outside.
+    them; such a session is computed again, unseen from outside. Forks hold the pages of their common prompt together.
     """
 
     method = "draft_model"
@@ -121,12 +122,36 @@ class DraftModelDrafter:
     def _take_ready(self) -> list[DraftReply]:
         """Replies that need no work, refusals of what cannot be computed now included."""
         for name, row in list(self._pending.items()):
-            refusal = self._admit(self._session(name), row)
+            session = self._session(name)
+            if self._waits(session):
+                continue
+            self._share(session)
+            refusal = self._admit(session, row)
             if refusal is not None:
                 self._ready[name] = refusal
                 del self._pending[name]
         ready, self._ready = list(self._ready.values()), {}
         return ready
+
+    def _donor(self, session: ModelSession) -> ModelSession | None:
+        """The session whose K/V a fork without any can begin with."""
+        if session.num_computed or not session.opening.fork_of:
+            return None
+        donor = self._sessions.get(session.opening.fork_of)
+        return None if donor is session else donor
+
+    def _waits(self, session: ModelSession) -> bool:
+        """Whether a fork is better served when the session before it has computed their prompt."""
+        donor = self._donor(session)
+        if donor is None or donor.num_missing <= 1 or session.num_missing <= _NEAR_TOKENS:
+            return False
+        # Only for one that is served earlier: then no two can wait for each other.
+        before = takewhile(lambda name: name != session.opening.session, self._pending)
+        return donor.opening.session in before
+
+    def _share(self, session: ModelSession) -> None:
+        if (donor := self._donor(session)) is not None:
+            session.share_with(donor, self._runner.pool.page_size)
 
     def _admit(self, session: ModelSession, row: DraftRequest) -> DraftRefusal | None:
         """Reserve what the request can need, or say why not."""
@@ -154,6 +179,8 @@ class DraftModelDrafter:
         behind: list[ModelSession] = []
         for name in self._pending:
             session = self._session(name)
+            if self._waits(session):
+                continue
             is_near = self._limits(session).max_depth > 0 and session.num_missing <= _NEAR_TOKENS
             (near if is_near else behind).append(session)
         return near, behind

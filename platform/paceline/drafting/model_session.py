@@ -1,6 +1,7 @@
 """A draft model's session: its tokens, the K/V computed for them, and the prefix its draws depend on."""
 
 from collections.abc import Iterable
+from itertools import takewhile
 
 from paceline.core.drafts import DraftBudget, DraftOpening, DraftRequest, DraftTree, NeedSync
 from paceline.drafting.sessions import DraftSession
@@ -23,6 +24,7 @@ class ModelSession(DraftSession):
         self.table = table
         self._computed: list[int] = []  # context ids whose K/V is valid
         self._drafted = _NO_DRAFTS  # nodes whose K/V lies behind that
+        self._num_shared = 0  # leading tokens whose pages other sessions may hold too: they are never written again
         self._sampler: SamplerState | None = None
 
     def apply(self, row: DraftRequest) -> NeedSync | int:
@@ -30,7 +32,9 @@ class ModelSession(DraftSession):
         kept = super().apply(row)
         if isinstance(kept, NeedSync):
             return kept
-        if kept < len(self._computed):
+        if min(kept, len(self.tokens) - 1) < self._num_shared:
+            self.drop_cache()
+        elif kept < len(self._computed):
             self.rewind(kept)
         if self._sampler is not None and self._sampler.position > kept:
             self._sampler = None
@@ -70,8 +74,24 @@ class ModelSession(DraftSession):
         """Context tokens that have no K/V yet."""
         return len(self.tokens) - self.num_computed
 
+    def share_with(self, donor: "ModelSession", page_size: int) -> None:
+        """Begin with the donor's K/V as far as both texts agree, in whole pages; this one has none of its own.
+
+        The last token stays out: it is fed for the logits behind it.
+        """
+        room = min(donor.num_computed, len(donor.tokens) - 1, len(self.tokens) - 1)
+        agreed = takewhile(lambda place: donor.tokens[place] == self.tokens[place], range(room))
+        num_pages = sum(1 for _ in agreed) // page_size
+        if num_pages == 0:
+            return
+        self.table.share(donor.table.pages[:num_pages])
+        num_tokens = num_pages * page_size
+        self._computed = donor._computed[:num_tokens]  # noqa: SLF001 - of the same class
+        self._num_shared = num_tokens
+        donor._num_shared = max(donor._num_shared, num_tokens)  # noqa: SLF001 - of the same class
+
     def rewind(self, length: int) -> None:
-        """Keep the K/V of the first ``length`` context tokens at most, and of no draft."""
+        """Keep the K/V of the first ``length`` context tokens at most, and of no draft; never below what is shared."""
         self._drafted = _NO_DRAFTS
         del self._computed[length:]
         self.table.truncate(len(self._computed))
@@ -106,6 +126,7 @@ class ModelSession(DraftSession):
         """Give back all pages; the context is computed again when it is needed."""
         self._computed.clear()
         self._drafted = _NO_DRAFTS
+        self._num_shared = 0
         self.table.free()
 
     def draft_limits(self, budget: DraftBudget, context_limit: int) -> DraftBudget:
