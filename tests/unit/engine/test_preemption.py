@@ -80,12 +80,12 @@ def test_drafts_are_given_up_before_anybody_is_pre_empted():
 
 
 def test_look_ahead_is_promised_for_one_pass_only():
-    """While the committed tokens of two answers fit the pool, none is sent back for room that the other's drafts had."""
+    """While the committed tokens of two answers fit the pool, none is sent back for the room of drafts."""
     drafter = ScriptDrafter(lambda *_: (1, 2, 3, 4, 5, 6, 7, 8))
     harness = Harness(ToyRunner(LAW, VOCAB, page_size=1, num_pages=104), {"wrong": drafter})
     harness.submit("drafted/1", prompt(0), max_tokens=80, drafter="wrong", max_draft_tokens=8)
     harness.submit("plain/1", prompt(1), max_tokens=80)
-    while sum(len(sequence.tokens) for sequence in harness.scheduler.running) < 102:
+    while sum(len(sequence.tokens) for sequence in harness.scheduler.running) < 104 and harness.engine.has_work:
         harness.engine.step()
 
     assert len(harness.scheduler.running) == 2
