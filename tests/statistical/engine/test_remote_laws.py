@@ -2,47 +2,26 @@
 
 import functools
 import math
-from collections import Counter, defaultdict
-from typing import NamedTuple
 
 import pytest
 
-from chi_square import LEAST_P, fit_p_value
+from answer_laws import (
+    DRAFT_LAW,
+    LAW_TOKENS,
+    PROMPT,
+    TARGET_LAW,
+    VOCAB,
+    Sample,
+    assert_pairs_and_conditionals,
+    position_law,
+    sample_of,
+)
 from engine_harness import Harness
-from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.matching import DrafterFacts
-from paceline.verification.draft_draw import wire_law
-from paceline.verification.law import sparse_probabilities
-from paceline.verification.sampler_state import SamplerState
-from paceline.verification.sampling import target_law
+from paceline.engine.waiting import Action, Move
 from peers import VOCABULARY, loop_thread, remote
-from toy_target import ToyRunner, blended_law, hashed_law
-
-VOCAB = 8
-PROMPT = (1, 2)
-LENGTH = 5  # one plain token, then rounds of up to 3 drafts
-PARAMS = {"temperature": 1.0, "top_p": 0.9, "max_tokens": LENGTH}
-TARGET_LAW = hashed_law(VOCAB, scale=1.1, memory=2, salt=1)
-DRAFT_LAW = blended_law(TARGET_LAW, hashed_law(VOCAB, scale=1.6, memory=2, salt=2), share=0.55)
-LAW_TOKENS = 6  # the drafter's law is truncated on the wire too
-
-Tokens = tuple[int, ...]
-
-
-class Round(NamedTuple):
-    """One round with drafts, and the tokens before it."""
-
-    context: Tokens
-    drafted: Tokens
-    accepted: int
-
-
-class Sample(NamedTuple):
-    """What one run of the engine gave."""
-
-    answers: list[Tokens]
-    rounds: list[Round]
+from toy_target import ToyRunner
 
 
 @functools.cache
@@ -60,76 +39,9 @@ def sampled(verifier: str, num_requests: int) -> Sample:
             local=False,
             max_running=128,
             step_tokens=2048,
-            wait_share=1e9,
+            choose=lambda snapshot: Move(Action.WAIT, tuple(range(len(snapshot.outstanding))), 1.0, longest_s=10.0),
         )
-        keys = [f"r{seed}/1" for seed in range(num_requests)]
-        for first in range(0, num_requests, 128):
-            for seed in range(first, min(first + 128, num_requests)):
-                harness.submit(
-                    keys[seed], PROMPT, drafter="small", max_draft_tokens=3, seed=seed, explain=True, **PARAMS
-                )
-            harness.run()
-    return Sample([harness.ids(key) for key in keys], [r for key in keys for r in _rounds(harness, key)])
-
-
-def _rounds(harness: Harness, key: str) -> list[Round]:
-    context, rounds = PROMPT, []
-    for chunk in harness.of(key):
-        rounds += [Round(context, trace.drafted, trace.accepted) for trace in chunk.rounds if trace.drafted]
-        context += chunk.token_ids
-    return rounds
-
-
-@functools.cache
-def position_law(law_name: str, output: Tokens) -> dict[int, float]:
-    """The exact law after ``output``: the target's, or the one that the drafter sends."""
-    state = SamplerState(SamplingParams(**PARAMS), prompt_token_ids=PROMPT, eos_token_ids=(), seed=0)
-    state.commit(output)
-    logits = (TARGET_LAW if law_name == "target" else DRAFT_LAW)(PROMPT + output)
-    law = target_law(logits, state)
-    if law_name == "draft":
-        ids, chances = sparse_probabilities(wire_law(law, LAW_TOKENS))
-        return dict(zip(ids.tolist(), chances.tolist(), strict=True))
-    return {token: chance for token, chance in enumerate(law.dense(VOCAB).tolist()) if chance}
-
-
-@functools.cache
-def exact_answers() -> dict[Tokens, float]:
-    """Chance of every answer under plain sampling."""
-    law: dict[Tokens, float] = {(): 1.0}
-    for _ in range(LENGTH):
-        law = {
-            (*output, token): chance * step
-            for output, chance in law.items()
-            for token, step in position_law("target", output).items()
-        }
-    return law
-
-
-def marginal(law: dict[Tokens, float], start: int, stop: int) -> dict[Tokens, float]:
-    """Law of the tokens in ``[start, stop)``."""
-    part: defaultdict[Tokens, float] = defaultdict(float)
-    for answer, chance in law.items():
-        part[answer[start:stop]] += chance
-    return part
-
-
-def assert_pairs_and_conditionals(answers: list[Tokens]) -> None:
-    """Raise AssertionError unless all adjacent pairs, triples and conditionals fit the exact law."""
-    law = exact_answers()
-    checks = {}
-    for start, width in [*((start, 2) for start in range(LENGTH - 1)), *((start, 3) for start in range(LENGTH - 2))]:
-        counts = Counter(answer[start : start + width] for answer in answers)
-        checks[f"tokens {start}..{start + width - 1}"] = fit_p_value(counts, marginal(law, start, start + width))
-    for start in range(1, LENGTH - 1):
-        pairs = marginal(law, start, start + 2)
-        singles = marginal(law, start, start + 1)
-        for first in singles:
-            counts = Counter(a[start + 1] for a in answers if a[start : start + 1] == first)
-            given = {pair[1]: chance / singles[first] for pair, chance in pairs.items() if pair[:1] == first}
-            checks[f"token {start + 1} given {first[0]} before"] = fit_p_value(counts, given)
-    worst = min(checks, key=checks.__getitem__)
-    assert checks[worst] * len(checks) > LEAST_P * 10, f"{worst}: p = {checks[worst]:.2g} of {len(checks)} checks"
+        return sample_of(harness, num_requests, "small", max_draft_tokens=3)
 
 
 def check_law(verifier: str, num_requests: int) -> None:

@@ -1,0 +1,145 @@
+"""Answers of the engine loop, drafted in trees by a model, follow the target's exact law."""
+
+import functools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+import pytest
+
+from answer_laws import (
+    DRAFT_LAW,
+    LAW_TOKENS,
+    PROMPT,
+    TARGET_LAW,
+    VOCAB,
+    Law,
+    Round,
+    Sample,
+    assert_pairs_and_conditionals,
+    position_law,
+    sample_of,
+)
+from engine_harness import Harness
+from paceline.core.drafts import DraftReply, DraftTree
+from paceline.drafting.draft_model import DraftModelDrafter
+from toy_target import ToyRunner
+
+NODES = 8
+TOP_K = 3
+
+
+class LateDrafter(DraftModelDrafter):
+    """Every reply comes one step after it is ready, so that every proposal is re-rooted or dropped."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self._held: list[DraftReply] = []
+
+    def collect(self, timeout_s: float) -> list[DraftReply]:
+        held, self._held = self._held, super().collect(timeout_s)
+        return held
+
+
+@functools.cache
+def sampled(verifier: str, num_requests: int, *, late: bool = False) -> Sample:
+    """Answers of ``num_requests`` seeds."""
+    made = LateDrafter if late else DraftModelDrafter
+    drafter = made(ToyRunner(DRAFT_LAW, VOCAB, num_pages=8192), eos_token_ids=(), max_law_tokens=LAW_TOKENS)
+    harness = Harness(
+        ToyRunner(TARGET_LAW, VOCAB, num_pages=8192),
+        {"trees": drafter},
+        verifier=verifier,
+        max_running=128,
+        step_tokens=2048,
+        max_draft_tokens=NODES,
+        top_k=TOP_K,
+    )
+    sample = sample_of(harness, num_requests, "trees", NODES)
+    assert not late or harness.counted("REROOTED_DRAFTS", group="trees") > num_requests / 10
+    return sample
+
+
+def check_law(sample: Sample) -> None:
+    """The law holds, and trees put it to the test: siblings behind the first were taken, others all rejected."""
+    trees = [r for r in sample.rounds if r.parents]
+    later = sum(node != min(tree_of(r).children(r.parents[node])) for r in trees for node in r.path)
+    rejected = sum(r.accepted < max(tree_of(r).depths) for r in trees)
+
+    assert_pairs_and_conditionals(sample.answers)
+    assert len(trees) > 0.25 * len(sample.answers)
+    assert later > 0.05 * len(trees)
+    assert rejected > 0.2 * len(trees)
+
+
+def tree_of(round_: Round) -> DraftTree:
+    parents = round_.parents or DraftTree.chain(round_.drafted).parents
+    return DraftTree(round_.drafted, parents)
+
+
+@pytest.mark.parametrize("verifier", ["rejection", "coupled"])
+def test_pairs_and_conditionals_fit_the_target(verifier):
+    """Drawn siblings with their laws, or children by shared noise: adjacent tokens have the target's law."""
+    check_law(sampled(verifier, 4000 if verifier == "rejection" else 1500))
+
+
+def test_sub_trees_that_come_late_keep_the_law():
+    """Under rejection, what is left of a tree below the tokens committed meanwhile is verified exactly."""
+    check_law(sampled("rejection", 3000, late=True))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("verifier", ["rejection", "coupled"])
+def test_pairs_and_conditionals_fit_the_target_with_many_samples(verifier, late):
+    """The long form of the same claims."""
+    check_law(sampled(verifier, 50_000, late=late))
+
+
+@functools.cache
+def acceptance(output: tuple[int, ...], num_siblings: int) -> float:
+    """Chance that one of ``num_siblings`` drafts, drawn without replacement after ``output``, is accepted."""
+    return _acceptance(position_law("target", output), position_law("draft", output), num_siblings)
+
+
+def _acceptance(target: Law, draft: Law, num_siblings: int) -> float:
+    if not num_siblings or not draft:
+        return 0.0
+    left = {token: max(0.0, chance - draft.get(token, 0.0)) for token, chance in target.items()}
+    mass = sum(left.values())
+    residual = {token: chance / mass for token, chance in left.items()} if mass > 1e-12 else target
+    total = 0.0
+    for token, chance in draft.items():
+        accepted = min(1.0, target.get(token, 0.0) / chance)
+        rest = {other: share / (1 - chance) for other, share in draft.items() if other != token} if chance < 1 else {}
+        later = _acceptance(residual, rest, num_siblings - 1) if accepted < 1 else 0.0
+        total += chance * (accepted + (1 - accepted) * later)
+    return total
+
+
+def nodes_tested(rounds: Sequence[Round]):
+    """(level, output before the siblings, number of siblings, whether one was accepted) of all that were tested."""
+    for round_ in rounds:
+        tree, output = tree_of(round_), round_.context[len(PROMPT) :]
+        path = round_.path if round_.parents else tuple(range(round_.accepted))
+        for level, node in enumerate((-1, *path)):
+            siblings = tree.children(node)
+            if siblings:
+                before = output + tuple(round_.drafted[n] for n in path[:level])
+                yield level, before, len(siblings), level < len(path)
+
+
+def test_alpha_by_level_is_the_chance_that_recursive_rejection_has():
+    """At every level accepted over tested is the mean of the exact chance given target law, draft law and siblings."""
+    expected: dict[int, list[float]] = defaultdict(list)
+    accepted: dict[int, int] = defaultdict(int)
+    for level, output, siblings, hit in nodes_tested(sampled("rejection", 4000).rounds):
+        expected[level].append(acceptance(output, siblings))
+        accepted[level] += hit
+
+    assert set(expected) >= {0, 1, 2}
+    for level in range(3):
+        chances = expected[level]
+        spread = math.sqrt(sum(chance * (1 - chance) for chance in chances))
+        assert len(chances) > 300
+        assert abs(accepted[level] - sum(chances)) < 3.3 * spread, f"level {level}"
