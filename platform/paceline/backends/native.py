@@ -235,6 +235,8 @@ def assemble_engine(
         num_pages=-(-engine_config.kv_cache_tokens // engine_config.page_size),
         page_size=engine_config.page_size,
     )
+    if engine_config.poison_freed_pages:
+        runner.pool.on_free = lambda slots: runner.poison(slots.tolist())
     verifier = make_verifier(config.verifier)
     context = min(config.model.max_context_tokens or loaded.context_length, loaded.context_length)
     identity = ModelIdentity(
