@@ -10,8 +10,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LANES = 8, MAX_BLOCKS = 4096 };
+enum { LANES = 8, MAX_BLOCKS = 4096, BUCKETS = 1024 };
 enum { NOT_FINITE = -1, ALL_MASKED = -2, NO_MEMORY = -3 };
+
+/* Two buffers of each thread that are kept between calls: fresh pages would cost more than the work on them. */
+static __thread struct {
+    void *memory;
+    size_t size;
+} kept_buffers[2];
+
+static void *buffer(int which, size_t size) {
+    if (kept_buffers[which].size < size) {
+        free(kept_buffers[which].memory);
+        kept_buffers[which].memory = malloc(size);
+        kept_buffers[which].size = kept_buffers[which].memory == NULL ? 0 : size;
+    }
+    return kept_buffers[which].memory;
+}
 
 typedef double lanes __attribute__((vector_size(LANES * sizeof(double))));
 typedef int64_t lanes_int __attribute__((vector_size(LANES * sizeof(double))));

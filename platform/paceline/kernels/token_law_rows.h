@@ -11,16 +11,15 @@ typedef struct {
 typedef REAL NAMED(lanes) __attribute__((vector_size(LANES * sizeof(REAL))));
 
 static inline int NAMED(before)(const CANDIDATE *one, const CANDIDATE *other) {
-    return one->score > other->score || (one->score == other->score && one->id < other->id);
+    return (one->score > other->score) | ((one->score == other->score) & (one->id < other->id));
 }
 
-/* The last candidate of the smallest best-first set whose mass reaches ``goal``; all of them if none does.
+/* The last candidate of the smallest best-first set that takes the mass from ``done`` to ``goal``.
  *
- * Quickselect: what is ranked before the pivot is either searched further or counted whole. Reorders.
+ * The last of all if they fall short. Quickselect: what is ranked before the pivot is either searched further or counted whole. Reorders.
  */
-static CANDIDATE NAMED(last_kept)(CANDIDATE *items, int64_t size, double goal) {
-    CANDIDATE *low = items, *high = items + size; /* the answer is in [low, high) */
-    double done = 0.0;                            /* mass ranked before ``low`` */
+static CANDIDATE NAMED(last_kept)(CANDIDATE *items, int64_t size, double goal, double done) {
+    CANDIDATE *low = items, *high = items + size; /* the answer is in [low, high); ``done`` is ranked before */
     uint64_t dice = (uint64_t)size;
     while (high - low > 1) {
         dice = dice * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -55,17 +54,51 @@ static CANDIDATE NAMED(last_kept)(CANDIDATE *items, int64_t size, double goal) {
     return *low;
 }
 
+/* Copy the items among which the goal is reached, and those next to them; ``done`` is the mass ranked before.
+ *
+ * Found by a histogram of mass over scores. Few items, or scores that cannot be spread, are copied whole.
+ */
+static int64_t NAMED(near_goal)(const CANDIDATE *items, CANDIDATE *found, int64_t size, double goal, double *done) {
+    double masses[BUCKETS] = {0};
+    REAL high = -INFINITY, low = INFINITY;
+    for (int64_t i = 0; i < size; i++) {
+        high = items[i].score > high ? items[i].score : high;
+        low = items[i].score < low ? items[i].score : low;
+    }
+    double scale = (BUCKETS - 1) / ((double)high - (double)low);
+    *done = 0.0;
+    if (size <= BUCKETS / 2 || !(scale < INFINITY)) {
+        memcpy(found, items, (size_t)size * sizeof *items);
+        return size;
+    }
+#define BUCKET(item) ((int)(((double)high - (double)(item).score) * scale))
+    for (int64_t i = 0; i < size; i++) masses[BUCKET(items[i])] += items[i].mass;
+    int at = 0;
+    for (double mass = masses[0]; mass < goal && at < BUCKETS - 1; mass += masses[at]) at++;
+    for (int bucket = 0; bucket < at - 1; bucket++) *done += masses[bucket];
+    int64_t near = 0;
+    for (int64_t i = 0; i < size; i++) {
+        found[near] = items[i];
+        near += abs(BUCKET(items[i]) - at) <= 1;
+    }
+#undef BUCKET
+    return near;
+}
+
 /* Keep, in place and in order of ids, the smallest best-first set whose mass reaches ``goal``; returns its size.
  *
  * There is room for as many items behind them.
  */
 static int64_t NAMED(keep_until)(CANDIDATE *items, int64_t size, double goal) {
     CANDIDATE *scratch = items + size;
-    memcpy(scratch, items, (size_t)size * sizeof *items);
-    CANDIDATE last = NAMED(last_kept)(scratch, size, goal);
+    double done;
+    int64_t near = NAMED(near_goal)(items, scratch, size, goal, &done);
+    CANDIDATE last = NAMED(last_kept)(scratch, near, goal, done);
     int64_t kept = 0;
-    for (int64_t i = 0; i < size; i++)
-        if (!NAMED(before)(&last, &items[i])) items[kept++] = items[i];
+    for (int64_t i = 0; i < size; i++) {
+        items[kept] = items[i];
+        kept += !NAMED(before)(&last, &items[i]);
+    }
     return kept;
 }
 
@@ -115,29 +148,32 @@ static REAL NAMED(reached_by)(const REAL *scores, int64_t size, int64_t count) {
         for (int64_t i = b * block; i < stop; i++) highest = scores[i] > highest ? scores[i] : highest;
         maxima[b] = (CANDIDATE){highest, b, 1.0};
     }
-    return NAMED(last_kept)(maxima, blocks, (double)count).score;
+    return NAMED(last_kept)(maxima, blocks, (double)count, 0.0).score;
 }
 
 /* Ids whose score is finite and at least ``least``, in order, with room for as many more behind them.
  *
- * NULL without memory; the caller frees it.
+ * In the thread's second buffer; NULL without memory.
  */
 static CANDIDATE *NAMED(gather)(const REAL *scores, int64_t size, REAL least, int64_t *found) {
     int64_t count = 0;
 #pragma omp simd reduction(+ : count)
     for (int64_t i = 0; i < size; i++) count += scores[i] >= least;
-    CANDIDATE *items = malloc(2 * (size_t)count * sizeof *items);
-    *found = 0;
+    CANDIDATE *items = buffer(1, 2 * (size_t)(count + 1) * sizeof *items);
     if (items == NULL) return NULL;
+    int64_t taken = 0;
     for (int64_t start = 0; start < size; start += 64) {
         int64_t stop = start + 64 < size ? start + 64 : size;
         int any = 0;
 #pragma omp simd reduction(| : any)
         for (int64_t i = start; i < stop; i++) any |= scores[i] >= least;
         if (!any) continue;
-        for (int64_t i = start; i < stop; i++)
-            if (scores[i] >= least && scores[i] > -INFINITY) items[(*found)++] = (CANDIDATE){scores[i], i, 1.0};
+        for (int64_t i = start; i < stop; i++) {
+            items[taken] = (CANDIDATE){scores[i], i, 1.0}; /* kept or overwritten: no branch to be mispredicted */
+            taken += (scores[i] >= least) & (scores[i] > -INFINITY);
+        }
     }
+    *found = taken;
     return items;
 }
 
@@ -153,7 +189,7 @@ static double NAMED(weigh)(CANDIDATE *items, int64_t size, REAL best) {
     return total;
 }
 
-/* min-p, then top-k, then top-p on the rest. NULL without memory; the caller frees it. */
+/* min-p, then top-k, then top-p on the rest, in the thread's second buffer; NULL without memory. */
 static CANDIDATE *NAMED(truncate)(const REAL *scores, int64_t size, REAL best, double log_min_p, int64_t top_k,
                                   double top_p, int64_t *kept) {
     REAL least = best + (REAL)log_min_p; /* -inf without min-p */
@@ -188,8 +224,10 @@ static int64_t NAMED(warp_row)(const REAL *logits, int64_t size, double temperat
     }
     if (temperature != 1.0) {
         /* From the maximum down: a tiny temperature then sends the others to -inf and never overflows. */
-        for (int64_t i = 0; i < size; i++) weights[i] = (logits[i] - best) / (REAL)temperature;
-        logits = weights;
+        REAL *scaled = truncated ? buffer(0, (size_t)size * sizeof *scaled) : weights;
+        if (scaled == NULL) return *best_id = NO_MEMORY;
+        for (int64_t i = 0; i < size; i++) scaled[i] = (logits[i] - best) / (REAL)temperature;
+        logits = scaled;
         best = 0;
     }
     if (!truncated) return size;
@@ -200,7 +238,6 @@ static int64_t NAMED(warp_row)(const REAL *logits, int64_t size, double temperat
         weights[i] = items[i].score;
         ids[i] = items[i].id;
     }
-    free(items);
     return kept;
 }
 

@@ -33,7 +33,7 @@ def target_laws(logits: Sequence[torch.Tensor], states: Sequence[SamplerState]) 
     Each of ``logits`` [vocab] is floating point and is not changed; a law may share its memory. Raises
     EngineFailedError where no distribution exists: NaN or +inf logits, or every id masked.
     """
-    scores = [_masked(_biased(row, state), state) for row, state in zip(logits, states, strict=True)]
+    scores = [_edited(row, state) for row, state in zip(logits, states, strict=True)]
     warps = [_warp(state.params) for state in states]
     rows = _warped(scores, warps)
     return [_law(row, state) for row, state in zip(rows, states, strict=True)]
@@ -64,39 +64,42 @@ def _law(row: WarpedRow, state: SamplerState) -> TokenLaw:
     return TokenLaw.point(row.best_id) if state.params.greedy else TokenLaw(row.log_weights, row.token_ids)
 
 
-def _biased(logits: torch.Tensor, state: SamplerState) -> torch.Tensor:
-    """Logit bias, then penalties. Returns ``logits`` itself where nothing applies."""
-    params = state.params
-    scores = logits
+def _edited(logits: torch.Tensor, state: SamplerState) -> torch.Tensor:
+    """Logit bias, then penalties, then masks, on one copy; ``logits`` itself where nothing applies."""
+    params, banned = state.params, state.banned_token_ids()
+    repeats = params.repetition_penalty != 1.0
+    counts = params.presence_penalty != 0.0 or params.frequency_penalty != 0.0
+    if not (params.logit_bias or repeats or counts or banned):
+        return logits
+    scores = logits.clone()
     if params.logit_bias:
-        scores = _added(scores, dict(params.logit_bias))
-    if params.repetition_penalty != 1.0:
-        scores = _repetition_penalised(scores, state.seen_token_ids(), params.repetition_penalty)
-    if params.presence_penalty != 0.0 or params.frequency_penalty != 0.0:
-        counts = state.output_counts()
-        scores = _added(
+        _add(scores, dict(params.logit_bias))
+    if repeats:
+        _penalise_repetition(scores, state.seen_token_ids(), params.repetition_penalty)
+    if counts:
+        _add(
             scores,
-            {i: -params.presence_penalty - params.frequency_penalty * count for i, count in counts.items()},
+            {
+                token_id: -params.presence_penalty - params.frequency_penalty * count
+                for token_id, count in state.output_counts().items()
+            },
         )
+    if banned:
+        scores.index_fill_(0, _ids_inside(banned, scores), -math.inf)
     return scores
 
 
-def _masked(scores: torch.Tensor, state: SamplerState) -> torch.Tensor:
-    banned = state.banned_token_ids()
-    return scores.index_fill(0, _ids_inside(banned, scores), -math.inf) if banned else scores
-
-
-def _added(scores: torch.Tensor, amounts: dict[int, float]) -> torch.Tensor:
+def _add(scores: torch.Tensor, amounts: dict[int, float]) -> None:
     ids = _ids_inside(amounts, scores)
     values = torch.tensor([amounts[i] for i in ids.tolist()], dtype=scores.dtype, device=scores.device)
-    return scores.index_add(0, ids, values)
+    scores.index_add_(0, ids, values)
 
 
-def _repetition_penalised(scores: torch.Tensor, seen: Iterable[int], penalty: float) -> torch.Tensor:
+def _penalise_repetition(scores: torch.Tensor, seen: Iterable[int], penalty: float) -> None:
     """CTRL's penalty (Keskar et al. 2019): positive scores are divided, negative ones multiplied."""
     ids = _ids_inside(seen, scores)
     chosen = scores[ids]
-    return scores.index_copy(0, ids, torch.where(chosen > 0, chosen / penalty, chosen * penalty))
+    scores.index_copy_(0, ids, torch.where(chosen > 0, chosen / penalty, chosen * penalty))
 
 
 def _ids_inside(token_ids: Iterable[int], scores: torch.Tensor) -> torch.Tensor:
