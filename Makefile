@@ -76,6 +76,15 @@ test: setup model ## Run the tests (under 20 minutes on 2 cores)
 test-full: setup model ## Run the tests in their long form too
 	$(PYTHON) -m pytest $(ARGS)
 
+.PHONY: bench-micro
+bench-micro: setup ## Time the parts of a step; SAVE=FILE keeps the figures, COMPARE=FILE sets them beside older ones
+	$(PYTHON) -m pytest tests/benchmarks --benchmark-enable --benchmark-columns=min,median,iqr,rounds \
+	  $(if $(SAVE),--benchmark-json=$(SAVE)) $(if $(COMPARE),--benchmark-compare=$(COMPARE)) $(ARGS)
+
+.PHONY: bench-gpu
+bench-gpu: setup ## Measure the library alone on a GPU, with random weights of Llama-8B shape: under 10 minutes
+	paceline bench gpu $(ARGS)
+
 .PHONY: check
 check: setup ## Lint, format, types, layers, protos and generated files
 	ruff check .
