@@ -7,9 +7,11 @@ import torch
 from paceline import __version__
 from paceline.config.schema import DeploymentConfig
 from paceline.core.model_identity import VocabularyIdentity
-from paceline.modeling.packed_linear import packing_available
+from paceline.kernels.compiled import kernels_in_use
+from paceline.modeling.onednn_linear import onednn_available
 
-NUMERICS = "paged-sdpa-1"  # changes whenever the arithmetic of a pass changes
+NUMERICS = "paged-2"  # changes whenever the arithmetic of a pass changes
+_KERNELS = ("decoder_layers", "token_law", "token_noise")  # their torch forms may differ in the last bits
 
 
 def system_fingerprint(config: DeploymentConfig, weights_version: str, vocabulary: VocabularyIdentity) -> str:
@@ -22,7 +24,8 @@ def system_fingerprint(config: DeploymentConfig, weights_version: str, vocabular
         config.engine.kind,
         config.verifier,
         NUMERICS,
-        f"packed={packing_available()}",
+        *(f"{name}={kernels_in_use(name)}" for name in _KERNELS),
+        f"onednn={onednn_available()}",
         torch.backends.cpu.get_cpu_capability(),  # the instruction set decides the order of summation
         torch.__version__,
         __version__,

@@ -8,8 +8,7 @@ from tokenizers import Tokenizer, models
 from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedModel, PreTrainedTokenizerFast
 
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
-from paceline.modeling.loader import LoadedModel
-from paceline.modeling.packed_linear import pack_linears
+from paceline.modeling.loader import LoadedModel, fastest_network
 from paceline.text.tokenizer import TextTokenizer
 
 _UNKNOWN = "<unk>"
@@ -61,10 +60,9 @@ def random_model(shape: ModelShape, *, dtype: torch.dtype, device: str, seed: in
         model = _made(shape, dtype, attn_implementation=ATTENTION_NAME)
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
-    if device == "cpu":
-        pack_linears(model)
     return LoadedModel(
         model=model,
+        network=fastest_network(model, device),
         vocab_size=shape.vocab_size,
         hidden_size=shape.hidden_size,
         num_layers=shape.num_layers,

@@ -8,9 +8,11 @@ import ctypes
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
@@ -19,8 +21,10 @@ from paceline.config.cache import cache_dir
 logger = logging.getLogger(__name__)
 
 _COMPILERS = ("cc", "gcc", "clang")
-# Sums are written out lane by lane, so that the order of additions does not depend on the vector width.
-_FLAGS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC", "-std=gnu11")
+# Sums are written out lane by lane, so that the order of additions does not depend on the vector width; what is
+# rounded once and what twice is up to the source, not to the compiler.
+_FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC", "-std=gnu11")
+_INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
 _COMPILE_TIMEOUT_S = 120
 
 
@@ -55,8 +59,16 @@ def kernels_in_use(*names: str) -> str:
 def _library_path(source: Path, compiler: str) -> Path:
     """Named after everything that decides what is in it."""
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False).stdout  # noqa: S603
-    key = hashlib.sha256("\0".join((source.read_text("utf-8"), *_FLAGS, version, _cpu_features())).encode())
+    key = hashlib.sha256("\0".join((*_texts(source), *_FLAGS, version, _cpu_features())).encode())
     return cache_dir() / "kernels" / f"{source.stem}-{key.hexdigest()[:16]}.so"
+
+
+def _texts(source: Path) -> Iterator[str]:
+    """A source and what it includes from its own folder."""
+    text = source.read_text("utf-8")
+    yield text
+    for name in _INCLUDE.findall(text):
+        yield from _texts(source.with_name(name))
 
 
 def _cpu_features() -> str:

@@ -17,7 +17,8 @@ class ForwardRow:
     ``parents`` makes the last ``len(parents)`` tokens a tree of drafts, as in `DraftTree`: each is the
     parent's index among them, or -1 for the token before the tree. Node i stands in the i-th slot behind
     that token, at the position that its depth gives, and sees that token's context and its own ancestors.
-    Empty: all tokens follow one another.
+    The tree may begin before ``start``: its first nodes then have K/V from an earlier pass. Empty: all tokens
+    follow one another.
     """
 
     token_ids: Sequence[int]
@@ -25,3 +26,18 @@ class ForwardRow:
     table: PageTable
     num_logits: int
     parents: Sequence[int] = ()
+
+    @property
+    def stop(self) -> int:
+        """Places that the table covers once the row is computed."""
+        return self.start + len(self.token_ids)
+
+    @property
+    def branches(self) -> bool:
+        """Whether some node's parent is not the token right before it."""
+        return any(parent != node - 1 for node, parent in enumerate(self.parents))
+
+    @property
+    def tree_start(self) -> int:
+        """Place of the first node of the tree; `stop` where nothing branches."""
+        return self.stop - len(self.parents) if self.branches else self.stop

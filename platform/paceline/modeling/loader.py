@@ -13,8 +13,11 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from transformers.utils import logging as transformers_logging
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
+from paceline.kernels.decoder_layers import decoder_kernels
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
+from paceline.modeling.compiled_network import CompiledNetwork, has_llama_shape
 from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
+from paceline.modeling.network import ModuleNetwork, Network
 from paceline.modeling.packed_linear import pack_linears
 from paceline.modeling.weights_version import weights_version
 
@@ -27,10 +30,11 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torc
 class LoadedModel:
     """A model ready to run, and the facts about it that others need.
 
-    On CPU the model's linear layers are packed: they have no ``weight`` of their own any more.
+    On CPU the weights of linear layers are packed, and ``model`` has lost them: run ``network``.
     """
 
     model: PreTrainedModel
+    network: Network
     vocab_size: int  # rows of the output head
     hidden_size: int
     num_layers: int
@@ -61,10 +65,7 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
-    loaded = _facts(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
-    if device == "cpu":
-        pack_linears(model)
-    return loaded
+    return _loaded(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
 
 
 def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -132,13 +133,15 @@ def _truncate(config: PreTrainedConfig, num_layers: int) -> None:
         config.layer_types = config.layer_types[:num_layers]
 
 
-def _facts(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: str) -> LoadedModel:
+def _loaded(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: str) -> LoadedModel:
     config = model.config
     head: torch.nn.Linear = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     num_heads = config.num_attention_heads
+    vocab_size = head.weight.shape[0]
     return LoadedModel(
         model=model,
-        vocab_size=head.weight.shape[0],
+        network=fastest_network(model, device),
+        vocab_size=vocab_size,
         hidden_size=config.hidden_size,
         num_layers=config.num_hidden_layers,
         num_kv_heads=getattr(config, "num_key_value_heads", None) or num_heads,
@@ -148,3 +151,13 @@ def _facts(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: 
         device=device,
         weights_version=version,
     )
+
+
+def fastest_network(model: PreTrainedModel, device: str) -> Network:
+    """The fastest way to run ``model`` here; takes its linear layers' weights on CPU."""
+    kernels = decoder_kernels() if device == "cpu" else None
+    if kernels is not None and has_llama_shape(model):
+        return CompiledNetwork(model, kernels)
+    if device == "cpu":
+        pack_linears(model)
+    return ModuleNetwork(model)

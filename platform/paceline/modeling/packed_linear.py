@@ -1,63 +1,61 @@
-"""Linear layers whose weights are laid out once for oneDNN's matrix product.
+"""Linear layers that stand in for a model's own on CPU, their weights laid out once."""
 
-PyTorch's own linear lays its weight out anew in each call and picks another summation order for
-each number of rows, so the same token gets other last bits alone than among drafts. The packed
-product is faster, and from four rows on a row's bits do not depend on the rows beside it.
-"""
-
+import ctypes
 import logging
 
 import torch
 
-logger = logging.getLogger(__name__)
+from paceline.kernels.decoder_layers import Epilogue, decoder_kernels
+from paceline.modeling.onednn_linear import OneDnnLinear, onednn_available
+from paceline.modeling.packed_weight import PACKABLE, PackedWeight, packable
 
-_PACKABLE = (torch.float32, torch.bfloat16)
+logger = logging.getLogger(__name__)
 
 
 class PackedLinear(torch.nn.Module):
-    """``x @ weight.T + bias`` for inference on CPU; stands in for a `torch.nn.Linear`."""
+    """``x @ weight.T + bias`` by the compiled product; a row's bits never depend on the rows beside it."""
 
-    def __init__(self, linear: torch.nn.Linear) -> None:
+    def __init__(self, linear: torch.nn.Linear, kernels: ctypes.CDLL) -> None:
         super().__init__()
         self.in_features = linear.in_features
         self.out_features = linear.out_features
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), None)  # noqa: SLF001
-        bias: torch.Tensor | None = linear.bias
-        self._bias = None if bias is None else bias.detach()
+        self._kernels = kernels
+        self._weight = PackedWeight([linear.weight.detach()], [linear.bias])
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """``[..., in_features]`` to ``[..., out_features]``."""
-        result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(  # noqa: SLF001
-            x, self._weight, self._bias, "none", [], ""
-        )
-        return result
+        rows = x.reshape(-1, self.in_features).contiguous()
+        out = x.new_empty(rows.shape[0], self.out_features)
+        self._weight.apply(self._kernels, rows, out, Epilogue.PLAIN, threads=torch.get_num_threads())
+        return out.view(*x.shape[:-1], self.out_features)
 
 
 def pack_linears(model: torch.nn.Module) -> int:
     """Replace the linear layers of ``model`` in place; returns how many.
 
-    None where oneDNN or the device lacks the operation: the model then runs unpacked. A head that is
-    tied to the embedding gets a copy of its own, as an embedding cannot be packed.
+    None where there is neither a compiler nor oneDNN's operation: the model then runs unpacked. A head
+    that is tied to the embedding gets a copy of its own, as an embedding cannot be packed.
     """
-    if not packing_available():
-        logger.info("oneDNN's packed linear is not available; linear layers stay unpacked")
-        return 0
-    linears = {
-        name: module
-        for name, module in model.named_modules()
-        if type(module) is torch.nn.Linear and module.weight.is_cpu and module.weight.dtype in _PACKABLE
-    }
-    for name, linear in linears.items():
-        model.set_submodule(name, PackedLinear(linear))
+    count = 0
+    kernels = decoder_kernels()
+    for name, module in list(model.named_modules()):
+        if kernels is not None and packable(module):
+            model.set_submodule(name, PackedLinear(module, kernels))
+        elif onednn_available() and type(module) is torch.nn.Linear and _fits_onednn(module):
+            model.set_submodule(name, OneDnnLinear(module))
+        else:
+            continue
+        count += 1
+    if count:
+        release_file(model)
+    return count
+
+
+def release_file(model: torch.nn.Module) -> None:
+    """Give what is left its own memory: it views the mapped weight file, which would stay as a whole."""
     for parameter in model.parameters():
-        # What is left views the mapped weight file, which would stay in memory as a whole.
         parameter.data = parameter.data.clone()
-    return len(linears)
 
 
-def packing_available() -> bool:
-    """Whether this build of PyTorch has the operations."""
-    available: bool = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
-    return available and all(
-        hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
-    )
+def _fits_onednn(linear: torch.nn.Linear) -> bool:
+    return linear.weight.is_cpu and linear.weight.dtype in PACKABLE

@@ -10,10 +10,6 @@ from paceline.modeling.kv_store import KVStore
 from paceline.modeling.loader import LoadedModel
 from paceline.modeling.step_meta import StepMeta
 
-# A linear layer takes another code path for fewer rows, with other last bits: a pass is padded to
-# this many tokens, and its head to as many logits.
-MIN_ROWS = 4
-
 
 class ModelRunner:
     """Runs a model over paged KV; prefill chunks, decodes and drafts go into one flat batch.
@@ -26,7 +22,7 @@ class ModelRunner:
         self.pool = PagePool(num_pages, page_size)
         self.num_forwards = 0
         self._device = torch.device(loaded.device)
-        self._store = KVStore(
+        self.store = KVStore(
             loaded.num_layers,
             num_pages * page_size,
             num_kv_heads=loaded.num_kv_heads,
@@ -53,36 +49,14 @@ class ModelRunner:
         are wanted, and no slot may belong to two rows.
         """
         self.num_forwards += 1
-        step = StepMeta(rows, self._store, page_size=self.pool.page_size, device=self._device)
-        token_ids = [token_id for row in rows for token_id in row.token_ids]
-        positions = [position for row in rows for position in range(row.start, row.start + len(row.token_ids))]
-        padding = [0] * max(0, MIN_ROWS - len(token_ids))
-        wanted = _wanted(rows)
-        kept = wanted + wanted[-1:] * max(0, MIN_ROWS - len(wanted)) if wanted else []
-        output = self.loaded.model(
-            input_ids=self._tensor(token_ids + padding).unsqueeze(0),
-            position_ids=self._tensor(positions + padding).unsqueeze(0),
-            use_cache=False,
-            step=step,
-            logits_to_keep=self._tensor(kept),
-        )
-        logits: torch.Tensor = output.logits
-        return logits[0, : len(wanted)].float()
+        return self.loaded.network.logits(StepMeta(rows, self.store, device=self._device))
 
     @torch.inference_mode()
     def move(self, moves: Sequence[tuple[int, int]]) -> None:
         """Copy K/V between slots, given as (source, target); see `KVStore.move`."""
-        self._store.move(moves)
+        self.store.move(moves)
 
-    def _tensor(self, values: list[int]) -> torch.Tensor:
-        return torch.tensor(values, dtype=torch.int64, device=self._device)
-
-
-def _wanted(rows: Sequence[ForwardRow]) -> list[int]:
-    """Flat indices of the tokens whose logits are wanted."""
-    wanted: list[int] = []
-    end = 0
-    for row in rows:
-        end += len(row.token_ids)
-        wanted.extend(range(end - row.num_logits, end))
-    return wanted
+    @torch.inference_mode()
+    def poison(self, slots: Sequence[int]) -> None:
+        """Make slots that were given back unreadable; see `KVStore.poison`."""
+        self.store.poison(slots)

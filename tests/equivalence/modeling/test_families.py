@@ -5,6 +5,7 @@ import random
 import pytest
 import torch
 
+from paceline.modeling import attention, loader, packed_linear
 from paceline.modeling.families import TESTED_FAMILIES
 from paceline.modeling.forward_row import ForwardRow
 from paceline.modeling.loader import load_model
@@ -22,6 +23,14 @@ def family(request, tmp_path_factory):
     return folder, stock_model(folder)
 
 
+@pytest.fixture(params=["compiled", "torch"])
+def kernels(request, monkeypatch):
+    """With the compiled kernels, and as on a machine without a compiler."""
+    if request.param == "torch":
+        for module in (attention, loader, packed_linear):
+            monkeypatch.setattr(module, "decoder_kernels", lambda: None)
+
+
 def texts(rng, *lengths):
     return [[rng.randrange(3, VOCAB_SIZE) for _ in range(length)] for length in lengths]
 
@@ -35,8 +44,8 @@ def test_every_tested_family_is_compared():
     assert {model_type for model_type, _ in VARIANTS.values()} == set(TESTED_FAMILIES)
 
 
-@pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_mixed_passes_match_stock(family, page_size):
+@pytest.mark.parametrize("page_size", [1, 16])
+def test_mixed_passes_match_stock(family, kernels, page_size):
     """Chunked prefill, decodes and rejected drafts of several sequences in one pass change no logits."""
     folder, stock = family
     rng = random.Random(page_size)
@@ -52,7 +61,7 @@ def test_mixed_passes_match_stock(family, page_size):
     assert runner.pool.num_held == 0
 
 
-def test_whole_prompt_then_decode_matches_stock(family):
+def test_whole_prompt_then_decode_matches_stock(family, kernels):
     """Prefill in one pass, then one token at a time."""
     folder, stock = family
     runner = ModelRunner(load_model(folder, dtype="float32"), num_pages=32, page_size=4)
@@ -65,7 +74,7 @@ def test_whole_prompt_then_decode_matches_stock(family):
     assert worst_difference([text], stock) < TOLERANCE
 
 
-def test_drafts_are_verified_in_one_pass_and_rolled_back(family):
+def test_drafts_are_verified_in_one_pass_and_rolled_back(family, kernels):
     """A pass over a token and its drafts gives the logits after each of them; a rejected tail leaves no trace."""
     folder, stock = family
     runner = ModelRunner(load_model(folder, dtype="float32"), num_pages=32, page_size=4)
@@ -82,6 +91,26 @@ def test_drafts_are_verified_in_one_pass_and_rolled_back(family):
     text.keep(4, verified)
     text.keep(text.num_left, runner.forward([text.row(text.num_left)]))
     assert worst_difference([text], stock) < TOLERANCE
+
+
+def test_every_path_of_a_tree_matches_stock(family, kernels):
+    """One pass over a token and a tree of drafts gives, after each node, the logits of the text that ends there."""
+    folder, stock = family
+    runner = ModelRunner(load_model(folder, dtype="float32"), num_pages=128, page_size=4)
+    (token_ids, drafts) = texts(random.Random(6), 67, 7)
+    parents = (-1, -1, 0, 0, 1, 2, 5)
+    text = PagedText(runner, token_ids, look_ahead=len(drafts))
+    text.keep(66, runner.forward([text.row(66)]))
+    row = text.row(1, drafts)
+    logits = runner.forward([ForwardRow(row.token_ids, row.start, row.table, row.num_logits, parents)])
+
+    for node in range(-1, len(drafts)):
+        path, above = [], node
+        while above >= 0:
+            path.insert(0, drafts[above])
+            above = parents[above]
+        expected = stock_logits(stock, [*token_ids, *path])[-1]
+        assert (logits[1 + node] - expected).abs().max() < TOLERANCE, node
 
 
 @pytest.mark.parametrize("prompt_length", range(1, 17))

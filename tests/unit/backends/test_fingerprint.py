@@ -43,8 +43,8 @@ def test_what_leaves_the_tokens_alone_leaves_the_fingerprint_alone(config):
 
 
 def test_numerics_are_part_of_the_fingerprint(monkeypatch):
-    """Packed or unpacked linears and another instruction set sum in another order."""
+    """Compiled kernels and their torch forms sum in another order."""
     before = _fingerprint()
-    monkeypatch.setattr("paceline.backends.fingerprint.packing_available", lambda: "other")
+    monkeypatch.setattr("paceline.backends.fingerprint.kernels_in_use", lambda _: "other")
 
     assert _fingerprint() != before

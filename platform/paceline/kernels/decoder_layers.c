@@ -1,0 +1,146 @@
+// The layers of a decoder of Llama's shape, as one call: norm, attention with rotary positions over paged K and V,
+// norm, gated feed-forward; each of the two is added to what came in.
+//
+// Values are rounded to the model's type where Transformers' modules would round them. Every step gives a token what
+// depends on that token and its own keys only; see packed_linear.c and paged_attention.c.
+
+#include "lanes.h"
+#include "packed_linear.c"
+#include "paged_attention.c"
+
+typedef struct {
+  const void *weight;  // panels
+  const float *bias;   // or NULL
+} PackedWeight;
+
+typedef struct {
+  PackedWeight qkv, out, gate_up, down;
+  const void *input_norm, *post_norm;   // [hidden]
+  const void *query_norm, *key_norm;    // [head_dim], or NULL: none
+  void *keys, *values;                  // [slots, num_kv_heads, head_dim]
+  int64_t window;                       // 0: all keys are seen
+} DecoderLayer;
+
+typedef struct {
+  void *hidden;                          // [tokens, hidden_size], in and out
+  void *normed, *qkv, *mixed, *active;   // working memory: hidden_size, all heads, query heads, intermediate_size
+  const float *cos, *sin;                // [tokens, head_dim / 2]
+  const int32_t *write_slots;            // [tokens]
+  const AttentionSequence *sequences;
+  int64_t tokens, num_sequences, hidden_size, intermediate_size;
+  int32_t num_heads, num_kv_heads, head_dim, is_bf16, threads;
+  float epsilon, scaling;
+} DecoderPass;
+
+static ALWAYS_INLINE int64_t at_most(int64_t left) { return left < LANES ? left : LANES; }
+
+// x / sqrt(mean of x * x + epsilon) * weight; the quotient and the product are rounded.
+static ALWAYS_INLINE void norm_row(const void *x, int64_t place, const void *weight, void *out, int64_t out_place,
+                                   int64_t size, float epsilon, const int is_bf16) {
+  Lanes squares = ZERO_LANES;
+  for (int64_t d = 0; d < size; d += LANES) {
+    Lanes value = load_some(x, place + d, at_most(size - d), is_bf16);
+    squares = fma_lanes(value, value, squares);
+  }
+  float scale = 1.0f / sqrtf(sum_lanes(squares) / size + epsilon);
+  for (int64_t d = 0; d < size; d += LANES) {
+    int64_t count = at_most(size - d);
+    Lanes value = round_to(load_some(x, place + d, count, is_bf16) * scale, is_bf16);
+    store_some(out, out_place + d, load_some(weight, d, count, is_bf16) * value, count, is_bf16);
+  }
+}
+
+void rms_norm(const void *x, const void *weight, void *out, int64_t rows, int64_t size, float epsilon,
+              int32_t is_bf16, int32_t threads) {
+#pragma omp parallel for num_threads(threads) if (rows >= 16)
+  for (int64_t row = 0; row < rows; row++) {
+    if (is_bf16)
+      norm_row(x, row * size, weight, out, row * size, size, epsilon, 1);
+    else
+      norm_row(x, row * size, weight, out, row * size, size, epsilon, 0);
+  }
+}
+
+// Turns one head by its position: pairs (d, d + half) by the angle of d. May write in place.
+static ALWAYS_INLINE void rotate_head(const void *x, int64_t place, void *out, int64_t out_place, const float *cos,
+                                      const float *sin, int64_t half, const int is_bf16) {
+  for (int64_t d = 0; d < half; d += LANES) {
+    int64_t count = at_most(half - d);
+    Lanes a = load_some(x, place + d, count, is_bf16), b = load_some(x, place + half + d, count, is_bf16);
+    Lanes c = load_some(cos, d, count, 0), s = load_some(sin, d, count, 0);
+    Lanes low = round_to(a * c, is_bf16) - round_to(b * s, is_bf16);
+    Lanes high = round_to(b * c, is_bf16) + round_to(a * s, is_bf16);
+    store_some(out, out_place + d, low, count, is_bf16);
+    store_some(out, out_place + half + d, high, count, is_bf16);
+  }
+}
+
+static ALWAYS_INLINE void place_row(const DecoderPass *pass, const DecoderLayer *layer, int64_t row,
+                                    const int is_bf16) {
+  int64_t dim = pass->head_dim, half = dim / 2, heads = pass->num_heads, kv_heads = pass->num_kv_heads;
+  int64_t start = row * (heads + 2 * kv_heads) * dim;
+  const float *cos = pass->cos + row * half, *sin = pass->sin + row * half;
+  for (int64_t head = 0; head < heads + kv_heads; head++) {
+    int64_t place = start + head * dim;
+    const void *norm = head < heads ? layer->query_norm : layer->key_norm;
+    if (norm) norm_row(pass->qkv, place, norm, pass->qkv, place, dim, pass->epsilon, is_bf16);
+    if (head < heads)
+      rotate_head(pass->qkv, place, pass->qkv, place, cos, sin, half, is_bf16);
+    else
+      rotate_head(pass->qkv, place, layer->keys, (pass->write_slots[row] * kv_heads + head - heads) * dim, cos, sin,
+                  half, is_bf16);
+  }
+  int64_t bytes = is_bf16 ? 2 : 4, size = kv_heads * dim * bytes;
+  memcpy((char *)layer->values + pass->write_slots[row] * size,
+         (const char *)pass->qkv + (start + (heads + kv_heads) * dim) * bytes, size);
+}
+
+static void place_rows(const DecoderPass *pass, const DecoderLayer *layer) {
+#pragma omp parallel for num_threads(pass->threads) if (pass->tokens >= 16)
+  for (int64_t row = 0; row < pass->tokens; row++) {
+    if (pass->is_bf16)
+      place_row(pass, layer, row, 1);
+    else
+      place_row(pass, layer, row, 0);
+  }
+}
+
+static void attend(const DecoderPass *pass, const DecoderLayer *layer) {
+  int64_t dim = pass->head_dim;
+  AttentionCall call = {
+      .query = pass->qkv, .out = pass->mixed, .keys = layer->keys, .values = layer->values,
+      .sequences = pass->sequences, .num_sequences = pass->num_sequences,
+      .query_row = (pass->num_heads + 2 * pass->num_kv_heads) * dim, .query_head = dim,
+      .out_row = pass->num_heads * dim, .out_head = dim,
+      .num_heads = pass->num_heads, .num_kv_heads = pass->num_kv_heads, .head_dim = dim,
+      .is_bf16 = pass->is_bf16, .threads = pass->threads, .window = layer->window, .scaling = pass->scaling};
+  paged_attention(&call);
+}
+
+static void linear(const DecoderPass *pass, const PackedWeight *weight, const void *x, int64_t features, void *out,
+                   int64_t columns, Epilogue epilogue) {
+  LinearCall call = {
+      .x = x, .weight = weight->weight, .bias = weight->bias, .residual = out, .out = out,
+      .rows = pass->tokens, .steps = pass->is_bf16 ? features / 2 : features, .columns = columns,
+      .is_bf16 = pass->is_bf16, .epilogue = epilogue, .threads = pass->threads};
+  packed_linear(&call);
+}
+
+static void norm(const DecoderPass *pass, const void *weight) {
+  rms_norm(pass->hidden, weight, pass->normed, pass->tokens, pass->hidden_size, pass->epsilon, pass->is_bf16,
+           pass->threads);
+}
+
+void decoder_layers(const DecoderPass *pass, const DecoderLayer *layers, int64_t num_layers) {
+  int64_t attended = pass->num_heads * pass->head_dim, projected = attended + 2 * pass->num_kv_heads * pass->head_dim;
+  for (const DecoderLayer *layer = layers; layer < layers + num_layers; layer++) {
+    norm(pass, layer->input_norm);
+    linear(pass, &layer->qkv, pass->normed, pass->hidden_size, pass->qkv, projected, PLAIN);
+    place_rows(pass, layer);
+    attend(pass, layer);
+    linear(pass, &layer->out, pass->mixed, attended, pass->hidden, pass->hidden_size, ADD);
+    norm(pass, layer->post_norm);
+    linear(pass, &layer->gate_up, pass->normed, pass->hidden_size, pass->active, pass->intermediate_size, SILU_MUL);
+    linear(pass, &layer->down, pass->active, pass->intermediate_size, pass->hidden, pass->hidden_size, ADD);
+  }
+}
