@@ -1,21 +1,23 @@
 """Cost of target passes: plain decoding against Transformers and bare matrix products, 16 at a time, and v(n)."""
 
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 
-from paceline.bench.pass_candidates import MATMUL_ROWS, STOCK_KINDS, builder, speed_of
+from paceline.bench.pass_candidates import STOCK_KINDS, EngineCandidate, StockCandidate, speed_of
+from paceline.bench.pass_matmuls import MATMUL_KINDS, MATMUL_ROWS, CompiledMatmuls, OneDnnMatmuls
 from paceline.bench.pass_records import Chosen, PassBlock, PassSetup
 from paceline.bench.pass_report import pass_tables
 from paceline.bench.provenance import collect_provenance
 from paceline.bench.report import Result
 from paceline.bench.run import Say
 from paceline.bench.worker import Worker
-from paceline.errors import ConfigError
+from paceline.errors import ConfigError, EngineFailedError
 
 _SELECTION_PROMPTS = 2
 _SELECTION_TOKENS = 24
-_ENGINE_ROWS = 4  # of a pass for one token: the engine pads smaller ones, see modeling/runner.py
+_FEW_ROWS = (1, 4)  # of a pass for one token; some products are faster with four
 
 
 def run_pass_bench(setup: PassSetup, say: Say) -> Result:
@@ -35,26 +37,40 @@ def run_pass_bench(setup: PassSetup, say: Say) -> Result:
 
 
 def _worker(setup: PassSetup, kind: str, threads: int) -> Worker:
-    return Worker(builder(kind, setup.spec, threads=threads, max_running=setup.parallel), threads=threads)
+    builders: dict[str, Callable[[], object]] = {
+        "engine": partial(EngineCandidate, setup.spec, threads, setup.parallel),
+        "compiled": partial(CompiledMatmuls, setup.spec),
+        "onednn": partial(OneDnnMatmuls, setup.spec),
+        **{name: partial(StockCandidate, setup.spec, name) for name in STOCK_KINDS},
+    }
+    return Worker(builders[kind], threads=threads)
 
 
 def _choose(setup: PassSetup, say: Say) -> Chosen:
     """Role -> (kind, threads) of the fastest candidate, by a short run after a warm-up."""
     speeds: dict[str, dict[tuple[str, int], float]] = {"engine": {}, "stock": {}, "matmuls": {}, "parallel": {}}
     for threads in setup.threads:
-        for kind in ("engine", *STOCK_KINDS, "matmuls"):
+        for kind in ("engine", *STOCK_KINDS, *MATMUL_KINDS):
             say(f"choosing: {kind}, {threads} threads")
-            with _worker(setup, kind, threads) as worker:
-                for role, speed in _short_runs(setup, kind, worker):
-                    speeds[role][kind, threads] = speed
+            try:
+                with _worker(setup, kind, threads) as worker:
+                    for role, speed in _short_runs(setup, kind, worker):
+                        speeds[role][kind, threads] = speed
+            except EngineFailedError as error:  # one form that this model or machine does not have
+                say(f"left out: {kind}: {error}")
+    if missing := [role for role, found in speeds.items() if not found]:
+        raise ConfigError(f"Nothing here can be measured as {', '.join(missing)}.")
     return {role: max(found, key=found.__getitem__) for role, found in speeds.items()}
 
 
 def _short_runs(setup: PassSetup, kind: str, worker: Worker) -> Iterator[tuple[str, float]]:
     """(role, speed) of each role that a candidate may play; the first call of each is its warm-up."""
-    if kind == "matmuls":
-        worker.call("passes", _ENGINE_ROWS, 2)
-        yield "matmuls", 1 / worker.call("passes", _ENGINE_ROWS, _SELECTION_TOKENS)
+    if kind in MATMUL_KINDS:
+        times = []
+        for rows in _FEW_ROWS:
+            worker.call("passes", rows, 2)
+            times.append(worker.call("passes", rows, _SELECTION_TOKENS))
+        yield "matmuls", 1 / min(times)
         return
     tokens = min(_SELECTION_TOKENS, setup.num_tokens)
     prompts = setup.prompts[:_SELECTION_PROMPTS]

@@ -1,42 +1,27 @@
-"""What `bench pass` compares: the engine, Transformers' own `generate`, and nothing but the matrix products."""
+"""What `bench pass` compares: the engine, and Transformers' own `generate`."""
 
 import itertools
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from transformers import AutoModelForCausalLM, PreTrainedModel
-from transformers.utils import logging as transformers_logging
 
 from paceline.backends.native import assemble_native
+from paceline.bench.stock_model import ModelSpec, load_stock
 from paceline.config.schema import DeploymentConfig, EngineConfig, ModelConfig
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
-from paceline.errors import ConfigError, EngineFailedError, PacelineError
+from paceline.errors import EngineFailedError, PacelineError
 from paceline.kvcache.page_pool import PageTable
 from paceline.modeling.forward_row import ForwardRow
 from paceline.telemetry.metrics import Metrics
 
-_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _PLAIN = Plan(Route.PLAIN, "a benchmark of plain decoding")
 _SLACK_TOKENS = 256  # of the KV cache, beyond what a call needs
 
 STOCK_KINDS = ("eager", "sdpa", "static")
-MATMUL_ROWS = (1, 4, 16)
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSpec:
-    """The model that all candidates run."""
-
-    folder: Path
-    dtype: str
-    cache_tokens: int
 
 
 class Timing(NamedTuple):
@@ -144,46 +129,3 @@ class StockCandidate:
         )
         seconds = time.perf_counter() - started_s
         return Timing(seconds, 0.0, int(output.shape[1]) - len(prompt))
-
-
-class MatmulCandidate:
-    """Every linear layer of the model once per pass, packed for oneDNN, on made-up activations: nothing else."""
-
-    def __init__(self, spec: ModelSpec) -> None:
-        if not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
-            raise ConfigError("This build of PyTorch has no packed linear layers to compare with.")
-        model = load_stock(spec, "sdpa")
-        self._dtype = _DTYPES[spec.dtype]
-        self._layers = [
-            (module.in_features, torch.ops.mkldnn._reorder_linear_weight(module.weight.detach(), None))  # noqa: SLF001
-            for module in model.modules()
-            if type(module) is torch.nn.Linear
-        ]
-
-    @torch.inference_mode()
-    def passes(self, rows: int, count: int) -> float:
-        """Seconds of ``count`` passes over ``rows`` tokens."""
-        inputs = {size: torch.ones(rows, size, dtype=self._dtype) for size, _ in self._layers}
-        product = torch.ops.mkldnn._linear_pointwise  # noqa: SLF001
-        started_s = time.perf_counter()
-        for _ in range(count):
-            for size, weight in self._layers:
-                product(inputs[size], weight, None, "none", [], "")
-        return time.perf_counter() - started_s
-
-
-def load_stock(spec: ModelSpec, attention: str) -> PreTrainedModel:
-    """The model as Transformers runs it itself."""
-    transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        spec.folder, attn_implementation=attention, dtype=_DTYPES[spec.dtype], local_files_only=True
-    )
-    model.train(mode=False)
-    return model
-
-
-def builder(kind: str, spec: ModelSpec, *, threads: int, max_running: int) -> Callable[[], Any]:
-    """Picklable builder of a candidate: "engine", "matmuls", or one of `STOCK_KINDS`."""
-    if kind == "engine":
-        return partial(EngineCandidate, spec, threads, max_running)
-    return partial(MatmulCandidate, spec) if kind == "matmuls" else partial(StockCandidate, spec, kind)

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.bench.pass_candidates import ModelSpec, Timing
+from paceline.bench.pass_candidates import Timing
+from paceline.bench.stock_model import ModelSpec
 
 Chosen = Mapping[str, tuple[str, int]]
 """Role ("engine", "stock", "matmuls", "parallel") -> kind of candidate and its threads."""

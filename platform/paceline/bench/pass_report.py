@@ -6,7 +6,8 @@ from statistics import median
 from typing import Any
 
 from paceline.bench.compare import BlockPair, Comparison, compare
-from paceline.bench.pass_candidates import MATMUL_ROWS, Timing, seconds_of, speed_of, tokens_of
+from paceline.bench.pass_candidates import Timing, seconds_of, speed_of, tokens_of
+from paceline.bench.pass_matmuls import MATMUL_ROWS
 from paceline.bench.pass_records import Chosen, PassBlock, PassSetup
 from paceline.bench.report import Table
 
@@ -62,7 +63,7 @@ def _batch_one_table(
     ]
     for num_rows, found in matmuls.items():
         speed = len(blocks) / sum(block.matmul_s[num_rows] for block in blocks)
-        name = f"matmuls alone, {num_rows} rows ({chosen['matmuls'][1]} threads)"
+        name = f"{chosen['matmuls'][0]} matmuls alone, {num_rows} rows ({chosen['matmuls'][1]} threads)"
         rows.append([name, f"{speed:.1f} passes/s", *_ratio_cells(found)])
     notes = [
         "Ratios: engine over the row, sum of tokens over sum of time; over matmuls after the first token.",

@@ -8,21 +8,17 @@ import multiprocessing
 from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 from paceline.errors import EngineFailedError
 
 _CLOSE = None
 
 
-class Candidate(Protocol):
-    """What is measured. Methods are called by name; arguments and results are pickled."""
-
-
 class Worker:
-    """A process that holds one candidate. Usable as a context manager."""
+    """A process that holds one candidate, whose methods are called by name. Usable as a context manager."""
 
-    def __init__(self, build: Callable[[], Candidate], *, threads: int) -> None:
+    def __init__(self, build: Callable[[], object], *, threads: int) -> None:
         """Start and wait until the candidate is built; ``build`` must be picklable."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
@@ -61,11 +57,11 @@ class Worker:
         return result
 
 
-def _serve(connection: Connection, build: Callable[[], Candidate], threads: int) -> None:
+def _serve(connection: Connection, build: Callable[[], object], threads: int) -> None:
     import torch  # noqa: PLC0415  # not needed by the parent
 
     torch.set_num_threads(threads)
-    candidate: Candidate | None = None
+    candidate: object | None = None
     request: Any = ("", ())
     while request is not _CLOSE:
         method, arguments = request

@@ -3,14 +3,10 @@
 import pytest
 import torch
 
-from paceline.bench.pass_candidates import (
-    EngineCandidate,
-    MatmulCandidate,
-    ModelSpec,
-    StockCandidate,
-    Timing,
-    speed_of,
-)
+from paceline.bench.pass_candidates import EngineCandidate, StockCandidate, Timing, speed_of
+from paceline.bench.pass_matmuls import CompiledMatmuls, OneDnnMatmuls
+from paceline.bench.stock_model import ModelSpec
+from paceline.kernels.decoder_layers import decoder_kernels
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
 
@@ -56,9 +52,18 @@ def test_stock_generates_as_many_tokens(spec, kind):
 
 def test_matmuls_are_those_of_the_model(spec):
     """Seven linear layers in each of two layers, and the head."""
-    matmuls = MatmulCandidate(spec)
+    matmuls = OneDnnMatmuls(spec)
 
     assert len(matmuls._layers) == 2 * 7 + 1
+    assert matmuls.passes(4, 3) > 0
+
+
+@pytest.mark.skipif(decoder_kernels() is None, reason="no C compiler")
+def test_compiled_matmuls_are_those_of_the_engine(spec):
+    """Four packed products in each layer, and the head."""
+    matmuls = CompiledMatmuls(spec)
+
+    assert len(matmuls._linears) == 2 * 4 + 1
     assert matmuls.passes(4, 3) > 0
 
 
