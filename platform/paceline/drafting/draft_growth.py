@@ -43,11 +43,10 @@ class DraftGrowth:
         self._session = session
         self._sampler = sampler
         self._limits = limits
-        drawn = session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy
         self._shape: Mapping[Ranks, int] | None = None
-        if drawn:
+        if session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy:
             self._shape = fixed_shape(limits.max_depth, limits.max_nodes, max(1, limits.top_k))
-        self._end_token_ids = frozenset() if drawn else end_token_ids
+        self._end_token_ids = end_token_ids
         self._max_law_tokens = max_law_tokens
         self._kept: list[Candidate] = []  # breadth first
         self._level = [_ROOT]  # of these the next pass gives logits

@@ -106,13 +106,12 @@ class ModelSession(DraftSession):
     def tree_row(self, tree: DraftTree, num_logits: int) -> ForwardRow:
         """The pass over ``tree`` behind the whole context, the logits of its last ``num_logits`` nodes wanted.
 
-        A tree goes through the pass whole, since its nodes see each other there only; a chain goes on from
-        the nodes that it shares with the drafts before it.
+        Leading nodes that were drafted before have their K/V already; those to compute are its last level at least.
         """
-        known = _num_shared(self._drafted, tree) if tree.is_chain else 0
+        known = min(_num_shared(self._drafted, tree), len(tree) - num_logits)
         start = len(self.tokens) + known
         self.table.extend_to(len(self.tokens) + len(tree))
-        return ForwardRow(tree.token_ids[known:], start, self.table, num_logits, () if tree.is_chain else tree.parents)
+        return ForwardRow(tree.token_ids[known:], start, self.table, num_logits, tree.parents)
 
     def mark_computed(self, row: ForwardRow) -> None:
         """The pass over a row from `context_row` has run."""

@@ -175,10 +175,18 @@ def test_a_level_takes_one_pass_and_a_node_one_slot() -> None:
     drafter, runner = _drafter()
     tree = _draft(drafter, (3, 9, 3)).tree
     widths = [tree.depths.count(depth) for depth in (1, 2, 3)]
-    assert len(runner.passes) == 3
-    assert runner.passes[0] == [(3, 1)]
-    assert runner.pool.num_held <= len(CONTEXT) + 9
     assert sum(widths) == 9
+    assert runner.passes[0] == [(3, 1)]
+    assert len(runner.passes) == 3
+    assert runner.pool.num_held <= len(CONTEXT) + 9
+
+
+def test_a_drawn_tree_computes_each_inner_node_once() -> None:
+    """Nothing is pruned, so each pass feeds one level and the last level is never fed."""
+    drafter, runner = _drafter()
+    tree = _draft(drafter, (3, 12, 3), rule=DrawRule.INDEPENDENT).tree
+    widths = [tree.depths.count(depth) for depth in (1, 2)]
+    assert runner.passes == [[(3, 1)], [(widths[0],) * 2], [(widths[1],) * 2]]
 
 
 @pytest.mark.parametrize(("page_size", "moves"), [(1, False), (4, True)])
