@@ -52,6 +52,14 @@ def test_best_of_every_score() -> None:
         assert [slot for slot, _ in token_noise.best_slots([row], count=20)[0]] == ranking
 
 
+def test_ties_go_to_the_lower_id() -> None:
+    """Weights so large that noise is lost in rounding tie: the lowest ids come first, in order."""
+    row = NoisyRow(torch.full((100,), 1e18, dtype=torch.float64), None, 5)
+
+    assert [slot for slot, _ in token_noise.best_slots([row], count=3)[0]] == [0, 1, 2]
+    assert [slot for slot, _ in best_slots_torch(row, count=3)] == [0, 1, 2]
+
+
 def test_bound_holds_in_the_far_tail() -> None:
     """Over millions of ids of equal weight the winner has the largest noise there is."""
     size = 3_000_000

@@ -256,19 +256,25 @@ def test_a_missing_law_ends_the_chain(name: str) -> None:
 
 def test_a_sibling_with_a_false_law_is_not_tested() -> None:
     """A law that is not its first sibling's, or a repeated draft, ends the level: what is left of p gives the token."""
-    law, other = SparseLaw((1, 2, 3), (0.5, 0.25, 0.25)), SparseLaw((1, 2), (0.5, 0.5))
+    worst, *_, best = TARGET(PROMPT).argsort().tolist()
+    law, other = SparseLaw((worst, best), (0.875, 0.125)), SparseLaw((worst, best), (0.75, 0.25))
+    elsewhere = SparseLaw((worst,), (1.0,))
     cases = {
-        "another law": ((1, 2), (law, other)),
-        "no law": ((1, 2), (law,)),
-        "not in the law": ((1, 4), (law, law)),
-        "a repeat": ((1, 1), (law, law)),
+        "another law": ((worst, best), (law, other)),
+        "no law": ((worst, best), (law,)),
+        "not in the law": ((worst, best), (elsewhere, elsewhere)),
+        "a repeat": ((worst, worst, best), (law, law, law)),
     }
-    for case, (drafts, laws) in cases.items():
-        for seed in range(40):
-            row = row_for(state_for(seed), drafts, laws, parents=(-1, -1))
+    paths = set()
+    for seed in range(40):
+        true = row_for(state_for(seed), (worst, best), (law, law), parents=(-1, -1))
+        paths.add(make_verifier("rejection").verify([true])[0].path)
+        for case, (drafts, laws) in cases.items():
+            row = row_for(state_for(seed), drafts, laws, parents=(-1,) * len(drafts))
             alone = row_for(state_for(seed), drafts[:1], laws[:1])
 
             assert make_verifier("rejection").verify([row]) == make_verifier("rejection").verify([alone]), case
+    assert (1,) in paths
 
 
 @pytest.mark.parametrize("name", ["rejection", "block"])
