@@ -49,12 +49,24 @@ class NativeParts:
 class NativeBackend:
     """Runs an engine on its own thread and hands its chunks to the asyncio loop of each caller."""
 
-    def __init__(self, assemble: Callable[[Deliver, OnError], NativeParts]) -> None:
+    def __init__(
+        self,
+        assemble: Callable[[Deliver, OnError], NativeParts],
+        *,
+        step_timeout_s: float = 60.0,
+        first_step_timeout_s: float = 600.0,
+    ) -> None:
         """Assemble and start; ``assemble`` is given what takes each step's chunks, and its errors."""
         self._streams: dict[str, _Stream] = {}
         self._ended: PacelineError | None = None
         self._parts = assemble(self._deliver, self._fail)
-        self._thread = EngineThread(self._parts.engine, on_error=self._fail, on_end=self._end)
+        self._thread = EngineThread(
+            self._parts.engine,
+            on_error=self._fail,
+            on_end=self._end,
+            step_timeout_s=step_timeout_s,
+            first_step_timeout_s=first_step_timeout_s,
+        )
         self._thread.start()
 
     @classmethod
@@ -74,7 +86,9 @@ class NativeBackend:
         return cls(
             lambda deliver, on_error: assemble_native(
                 model_folder, config, drafters, metrics=metrics, deliver=deliver, on_error=on_error
-            )
+            ),
+            step_timeout_s=config.engine.step_timeout_s,
+            first_step_timeout_s=config.engine.first_step_timeout_s,
         )
 
     @property

@@ -69,6 +69,7 @@ class Engine:
         self._deliver = deliver
         self._on_error = on_error
         self._throughput = ThroughputMeter()
+        self.rows_computed = 0  # by all passes so far: a step that adds nothing made no progress
 
     @property
     def decode_tokens_per_s(self) -> float:
@@ -148,6 +149,7 @@ class Engine:
             parents = () if tree.is_chain else tree.parents
             rows.append(ForwardRow(token_ids, row.start, table, num_logits, parents))
         logits = self._runner.forward(rows)
+        self.rows_computed += len(rows)
         record_pass(self._metrics, plan, sum(len(row.token_ids) for row in rows))
         return logits
 

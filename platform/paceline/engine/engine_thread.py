@@ -23,16 +23,30 @@ class EngineThread:
     """Owns the engine's loop. `submit`, `abort` and `call` may be called from any thread and never block.
 
     ``on_error`` hears of requests that were refused; ``on_end`` hears, once, that the thread is over and
-    nothing will be answered any more.
+    nothing will be answered any more. Work that waits for ``step_timeout_s`` without progress makes
+    `check_health` fail; until the first step has ended it is ``first_step_timeout_s``.
     """
 
-    def __init__(self, engine: Engine, *, on_error: OnError, on_end: OnEnd, stall_after_s: float = 60.0) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        on_error: OnError,
+        on_end: OnEnd,
+        step_timeout_s: float = 60.0,
+        first_step_timeout_s: float = 600.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._engine = engine
         self._on_error = on_error
         self._on_end = on_end
-        self._stall_after_s = stall_after_s
+        self._step_timeout_s = step_timeout_s
+        self._first_step_timeout_s = first_step_timeout_s
+        self._clock = clock
         self._inbox: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._last_progress = time.monotonic()
+        self._last_progress = clock()
+        self._rows_computed = 0  # at the last look
+        self._doing = ("", 0.0)  # what the thread is in the middle of, and since when
         self._busy = False
         self._failed_steps = 0
         self._corruption: CacheCorruptionError | None = None
@@ -69,9 +83,26 @@ class EngineThread:
             raise self._corruption
         if self._failed_steps >= _MAX_FAILED_STEPS:
             raise EngineFailedError(f"{self._failed_steps} steps in a row raised")
-        stalled_s = time.monotonic() - self._last_progress
-        if self._busy and stalled_s > self._stall_after_s:
-            raise EngineFailedError(f"no step finished for {stalled_s:.0f} s while requests wait")
+        self._check_progress()
+
+    def _check_progress(self) -> None:
+        """A thread that hangs cannot say so; a loop that turns without computing anything does not know it."""
+        doing, since = self._doing
+        waits = self._busy or bool(doing) or not self._inbox.empty()
+        limit_s = self._step_timeout_s if self._rows_computed else self._first_step_timeout_s
+        stalled_s = self._clock() - self._last_progress
+        if not waits or stalled_s <= limit_s:
+            return
+        if doing and self._clock() - since > limit_s:
+            raise EngineFailedError(f"{doing} has not ended for {self._clock() - since:.0f} s")
+        raise EngineFailedError(f"work waits, but no step has computed anything for {stalled_s:.0f} s")
+
+    def _note_progress(self) -> None:
+        """Progress is a computed row, or nothing to do."""
+        rows_computed = self._engine.rows_computed
+        if rows_computed != self._rows_computed or not self._busy:
+            self._last_progress = self._clock()
+        self._rows_computed = rows_computed
 
     def _run(self) -> None:
         error = EngineFailedError("the replica is shutting down")
@@ -82,7 +113,7 @@ class EngineThread:
                     self._step()
                 elif was_busy:
                     self._check_idle()
-                self._last_progress = time.monotonic()
+                self._note_progress()
             self._engine.fail_all(error)
         except Exception as fault:  # the thread's border: whoever waits must hear of it
             logger.exception("the engine's thread ends")
@@ -100,11 +131,13 @@ class EngineThread:
                 return True
             if action is None:
                 return False
+            self._doing = ("a message to the engine", self._clock())
             try:
                 action()
             except Exception as error:  # one message must not end the thread for all
                 logger.exception("a message to the engine failed")
                 self._note(error)
+            self._doing = ("", 0.0)
             block = False
 
     def _add(self, request: GenerationRequest) -> None:
@@ -116,6 +149,7 @@ class EngineThread:
             self._on_error([request.key], _known(error))
 
     def _step(self) -> None:
+        self._doing = ("a step", self._clock())
         try:
             self._engine.step()
             self._failed_steps = 0
@@ -128,6 +162,8 @@ class EngineThread:
             except Exception as second:
                 logger.exception("a failed step left more behind than could be cleaned up")
                 self._note(second)
+        finally:
+            self._doing = ("", 0.0)
 
     def _check_idle(self) -> None:
         """State invariants are checked in production, whenever the last request has ended."""
