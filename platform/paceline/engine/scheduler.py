@@ -33,7 +33,7 @@ class SchedulerLimits:
 class Scheduler:
     """First come, first served; under pressure last come, first sent back.
 
-    When pages run short drafts are left out first, then unused prefixes are evicted, then the youngest running
+    When pages run short prefixes that nobody uses are evicted, then drafts are left out, then the youngest running
     sequence is pre-empted: it goes back to the queue, ahead of all that came later, and is computed again.
     The oldest sequence is never pre-empted for another, so it always gets on.
     """

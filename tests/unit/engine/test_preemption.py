@@ -1,4 +1,4 @@
-"""When pages run short drafts go first, then unused prefixes, then the youngest sequence; no text shows it."""
+"""When pages run short unused prefixes go first, then drafts, then the youngest sequence; no text shows it."""
 
 import pytest
 
