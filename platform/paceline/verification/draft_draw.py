@@ -2,6 +2,7 @@
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,12 +10,11 @@ import torch
 
 from paceline.core.drafts import DrawRule, SparseLaw
 from paceline.verification.law import TokenLaw, draw_from, sparse_probabilities
-from paceline.verification.noise import NoiseKey, Purpose, gumbel, may_exceed, row_key, token_bits
+from paceline.verification.noise import NoiseKey, Purpose, row_key
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.sampling import target_law
 from paceline.verification.truncation import ranked_slots, top_slots
 
-_HEAD = 64  # ids whose noise is always taken in full
 # In nats. Half suits good and poor drafters alike (tried from 0.25 to 1: tau of trees differs by a few percent).
 # Towards 0 a tree trusts its first branch down to the end, towards 1 it spreads.
 _DISAGREEMENT = 0.5
@@ -60,40 +60,18 @@ def draft_children(
             logits, state, rule=rule, round_start=round_start, max_law_tokens=max_law_tokens
         )
         return DraftChildren((token_id,), (0.0,), sparse)
-    if not state.params.greedy and rule is DrawRule.INDEPENDENT:
-        sparse = wire_law(target_law(logits, state), max_law_tokens)
-        wire_ids, probabilities = sparse_probabilities(sparse)
-        ids, _ = ranked_draw(TokenLaw(probabilities.log(), wire_ids), _draft_key(state, round_start), count)
-        return DraftChildren(ids, (0.0,) * len(ids), sparse)
     if state.params.greedy:
         scores = target_law(logits, _unwarped(state)).log_weights
         slots = ranked_slots(scores, count)
-        return DraftChildren(tuple(slots.tolist()), _costs(scores[slots]), None)
-    ids, best = ranked_draw(target_law(logits, state), _target_key(state), count)
-    return DraftChildren(ids, _costs(best), None)
-
-
-def ranked_draw(law: TokenLaw, key: int, count: int) -> tuple[tuple[int, ...], torch.Tensor]:
-    """The ``count`` ids of largest log-weight + Gumbel noise, best first, and their float64 scores.
-
-    Ties go to the lowest id; fewer where the law has fewer ids. As in `TokenLaw.draw`, ids outside the
-    heaviest cost a logarithm only if their noise can lift them into the ranking.
-    """
-    weights = law.log_weights
-    ids = torch.arange(weights.numel(), device=weights.device) if law.token_ids is None else law.token_ids
-    bits = token_bits(key, ids)
-    num_head = max(_HEAD, count)
-    if weights.numel() > 2 * num_head:
-        head = torch.topk(weights, num_head, sorted=True)
-        last = float(torch.topk(head.values.double() + gumbel(bits[head.indices]), count, sorted=True).values[-1])
-        lightest = float(head.values[-1])  # -inf: no id outside the head can be drawn
-        near = may_exceed(bits, last - lightest if lightest > -math.inf else math.inf)
-        near[head.indices] = True
-        slots = near.nonzero().squeeze(1)
-        weights, ids, bits = weights[slots], ids[slots], bits[slots]
-    scores = weights.double() + gumbel(bits)
-    best = ranked_slots(scores, count)
-    return tuple(ids[best].tolist()), scores[best]
+        return DraftChildren(tuple(slots.tolist()), _costs(scores[slots].tolist()), None)
+    law = target_law(logits, state)
+    if rule is DrawRule.COUPLED:
+        best = law.ranked_draw(_target_key(state), count)
+        return DraftChildren(tuple(one.token_id for one in best), _costs([one.score for one in best]), None)
+    sparse = wire_law(law, max_law_tokens)
+    wire_ids, probabilities = sparse_probabilities(sparse)
+    drawn = TokenLaw(probabilities.log(), wire_ids).ranked_draw(_draft_key(state, round_start), count)
+    return DraftChildren(tuple(one.token_id for one in drawn), (0.0,) * len(drawn), sparse)
 
 
 def wire_law(law: TokenLaw, max_tokens: int) -> SparseLaw:
@@ -105,13 +83,15 @@ def wire_law(law: TokenLaw, max_tokens: int) -> SparseLaw:
     return SparseLaw(tuple(token_ids[kept].tolist()), tuple(weights[kept].tolist()))
 
 
-def _costs(scores: torch.Tensor) -> tuple[float, ...]:
+def _costs(scores: Sequence[float]) -> tuple[float, ...]:
     """Minus the logarithm of each child's chance to be the target's choice among them, by its gap to the best.
 
     The target's scores differ from the drafter's by what the two models disagree on. Were that Gumbel noise of
     scale `_DISAGREEMENT`, a softmax of that temperature would be the exact chance.
     """
-    return tuple(torch.log_softmax(scores.double() / _DISAGREEMENT, dim=0).neg().clamp_(min=0.0).tolist())
+    gaps = [(scores[0] - score) / _DISAGREEMENT for score in scores]
+    log_total = math.log(sum(math.exp(-gap) for gap in gaps))
+    return tuple(gap + log_total for gap in gaps)
 
 
 def _unwarped(state: SamplerState) -> SamplerState:
