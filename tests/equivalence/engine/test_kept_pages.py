@@ -7,6 +7,7 @@ import torch
 
 from drafters import CoinDrafter
 from engine_harness import Harness
+from paceline.kernels.compiled import load_kernel
 from paceline.kvcache.page_pool import PageTable
 from paceline.modeling.forward_row import ForwardRow
 from paceline.modeling.loader import load_model
@@ -16,6 +17,8 @@ from roulette import RouletteDrafter
 from tiny_models import save_tiny_model
 from tree_scripts import TreeScriptDrafter, continuing, hidden_truth
 
+# Without a compiler the fallback sums a tree row's keys in another order.
+TOLERANCE = 0.0 if load_kernel("decoder_layers") is not None else 2e-2
 PROMPTS = ((5, 6, 7, 8, 5, 6), tuple(range(20, 60)), (9,))
 LETTERS = 26  # the tokenizer of the harness shows no others; texts play no part here
 
@@ -40,7 +43,8 @@ class Twin:
             kept = runner.store.read(layer, torch.tensor([table.slots(0, len(token_ids))]))
             wanted = self._runner.store.read(layer, torch.tensor([fresh.slots(0, len(token_ids))]))
             for one, other in zip(kept, wanted, strict=True):
-                assert torch.equal(one, other), f"layer {layer}: off by {float((one - other).abs().max()):.3g}"
+                off = float((one.float() - other.float()).abs().max())
+                assert off <= TOLERANCE, f"layer {layer}: off by {off:.3g}"
         fresh.free()
 
 
