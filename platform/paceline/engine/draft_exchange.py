@@ -114,6 +114,8 @@ class DraftExchange:
             reason = "stale" if plausible else "invalid"
             self._metrics.count(catalogue.DROPPED_DRAFTS, 1, group=session.group, reason=reason)
             return
+        if not len(fitted.tree):
+            return  # nothing to propose, or all of it was committed meanwhile
         if fitted is not proposal:
             self._metrics.count(catalogue.REROOTED_DRAFTS, 1, group=session.group)
         # Of two usable ones the newer is taken, never the longer: what was drawn must not decide what is used.

@@ -140,6 +140,8 @@ class DraftGathering:
             deadline_s=deadline_ms / 1e3 - gone_s if deadline_ms else float("inf"),
             waited_s=now - (step.started if session.left_out_at is None else session.left_out_at),
             left_out=session.left_out_at is not None,
+            held_drafts=_tokens(row, session) - (row.stop - row.start),
+            held_expected=_expected(row, session),
         )
 
 

@@ -50,8 +50,8 @@ class SessionLedger:
 
     @property
     def awaits_reply(self) -> bool:
-        """Whether nothing usable has come yet for the newest request, if it was for drafts to be used."""
-        return self.outstanding and self.proposal is None and self.budget.max_depth > 0 and not self.probing
+        """Whether the newest request has no answer yet, if it was for drafts to be used."""
+        return self.outstanding and self.budget.max_depth > 0 and not self.probing
 
     def opening(self, rule: DrawRule) -> DraftOpening:
         """The session as the drafter should open it; further choices share the prompt of the first one."""

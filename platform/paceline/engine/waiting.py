@@ -30,6 +30,8 @@ class Outstanding:
     deadline_s: float  # until the reply is of no use
     waited_s: float = 0.0  # since the row could have run
     left_out: bool = False  # of the last pass
+    held_drafts: int = 0  # left of older replies: what it runs with if it does not wait; plain where there are none
+    held_expected: float = 1.0  # tokens that a pass with these commits
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ def _first_replies(snapshot: Snapshot) -> Iterator[tuple[int, ...]]:
 
 
 def _go(snapshot: Snapshot) -> Move:
-    pass_s = snapshot.pass_s(snapshot.ready_tokens + sum(row.tokens for row in snapshot.outstanding))
-    committed = snapshot.ready_expected + len(snapshot.outstanding)
+    pass_s = snapshot.pass_s(snapshot.ready_tokens + sum(row.tokens + row.held_drafts for row in snapshot.outstanding))
+    committed = snapshot.ready_expected + sum(row.held_expected for row in snapshot.outstanding)
     return Move(Action.GO, (), committed / pass_s if pass_s > 0 else float("inf"))
 
 
@@ -120,8 +122,8 @@ class _Case:
         self._patience = snapshot.patience
         self.chosen = [snapshot.outstanding[index] for index in rows]
         others = [row for index, row in enumerate(snapshot.outstanding) if index not in rows]
-        self.rest_tokens = snapshot.ready_tokens + sum(row.tokens for row in others)
-        self.rest_committed = snapshot.ready_expected + len(others)
+        self.rest_tokens = snapshot.ready_tokens + sum(row.tokens + row.held_drafts for row in others)
+        self.rest_committed = snapshot.ready_expected + sum(row.held_expected for row in others)
         self.joint_pass_s = snapshot.pass_s(self.rest_tokens + sum(row.tokens + row.drafts for row in self.chosen))
         self.joint_committed = self.rest_committed + sum(row.expected_tokens for row in self.chosen)
         self.reply_s = max(row.reply_s for row in self.chosen)
@@ -130,8 +132,9 @@ class _Case:
     def bound_s(self, waited_s: float) -> float:
         """How much longer rows that have waited for ``waited_s`` may wait.
 
-        (E - 1) passes, E the tokens of a round with drafts: plain decoding would have committed as much.
+        (E - 1) passes, E the tokens of a round with drafts over those of one without: going at once would have
+        committed as much.
         """
-        per_round = sum(row.expected_tokens for row in self.chosen) / len(self.chosen)
+        per_round = sum(row.expected_tokens for row in self.chosen) / sum(row.held_expected for row in self.chosen)
         passes = min(per_round - 1, self._patience)
         return min(passes * self.joint_pass_s - waited_s, *(row.deadline_s for row in self.chosen))

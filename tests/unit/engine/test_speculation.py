@@ -1,7 +1,6 @@
 """Late, stale, lost and lying replies: they cost drafts, never tokens."""
 
 import itertools
-import time
 
 import pytest
 
@@ -235,32 +234,6 @@ def test_sessions_are_primed_at_admission():
     assert seen[1][1] == 4
 
 
-def test_no_row_waits_twice_in_a_row():
-    """A remote row that was waited for in vain goes without waiting in the next step."""
-    waits = []
-
-    class Silent(ScriptDrafter):
-        num_pending = 1
-
-        def collect(self, timeout_s):
-            waits.append(timeout_s)
-            return []
-
-    harness = Harness(ToyRunner(LAW, VOCAB), {"script": Silent(lambda *_: ())}, local=False)
-    harness.submit("spec/1", PROMPT, drafter="script", **OPTIONS)
-    harness.engine.step()
-    harness.engine.step()
-    per_step = []
-    for _ in range(6):
-        harness.speculation.step_time_s = 0.02
-        waits.clear()
-        harness.engine.step()
-        per_step.append(any(timeout > 0 for timeout in waits))
-
-    assert True in per_step
-    assert not any(first and second for first, second in itertools.pairwise(per_step))
-
-
 def test_of_two_usable_proposals_the_newer_is_used():
     """An older, longer one never replaces the answer to the newest request, whatever came first."""
     older = []
@@ -278,39 +251,6 @@ def test_of_two_usable_proposals_the_newer_is_used():
 
     assert harness.counted("REROOTED_DRAFTS", group="script") > 0
     assert drafted <= {0, 1}
-
-
-class Silent(ScriptDrafter):
-    """Has work pending for ever; sleeps as long as it is waited for."""
-
-    num_pending = 1
-
-    def collect(self, timeout_s):
-        time.sleep(timeout_s)
-        return []
-
-
-class Tardy(ScriptDrafter):
-    """Has its replies only for who waits a moment."""
-
-    def collect(self, timeout_s):
-        return super().collect(timeout_s) if timeout_s > 0 else []
-
-
-def test_a_silent_group_does_not_take_the_waits_of_another():
-    """All groups are waited for together, so the one that answers within the time is used in every round."""
-    ids = reference()
-    groups = {"silent": Silent(lambda *_: ()), "good": Tardy(oracle(ids, len(PROMPT)))}
-    harness = Harness(ToyRunner(LAW, VOCAB), groups, local=False)
-    harness.submit("a/1", PROMPT, drafter="silent", **OPTIONS)
-    harness.submit("b/1", PROMPT, drafter="good", **OPTIONS)
-    while harness.engine.has_work:
-        harness.speculation.step_time_s = 0.01
-        harness.engine.step()
-
-    assert harness.ids("a/1") == harness.ids("b/1") == ids
-    assert harness.last("b/1").stats.tau > 3
-    assert harness.last("a/1").stats.tau == 1.0
 
 
 def proposal(tokens, drafts):

@@ -23,8 +23,17 @@ def snapshot(*rows, ready_tokens=0, ready_expected=0.0, **more):
 
 
 rows = st.builds(
-    lambda tokens, drafts, expected, reply, deviation, deadline, waited, left_out: Outstanding(
-        tokens, drafts, min(expected, 1.0 + drafts), max(0.0, reply), reply + deviation, deadline, waited, left_out
+    lambda tokens, drafts, expected, reply, deviation, deadline, waited, left_out, held: Outstanding(
+        tokens,
+        drafts,
+        min(expected, 1.0 + drafts),
+        max(0.0, reply),
+        reply + deviation,
+        deadline,
+        waited,
+        left_out,
+        held,
+        1.0 + held / 2,
     ),
     st.integers(1, 3),
     st.integers(1, 12),
@@ -34,6 +43,7 @@ rows = st.builds(
     st.sampled_from([-0.1, 0.01, 0.05, 2.0, math.inf]),
     st.sampled_from([0.0, 0.01, 0.039, 0.06]),
     st.booleans(),
+    st.sampled_from([0, 0, 1, 3]),
 )
 curves = st.lists(st.tuples(st.integers(1, 600), st.floats(0.001, 0.5)), max_size=4).map(
     lambda points: PassTimes(
@@ -60,22 +70,23 @@ snapshots = st.builds(
 def moves(s):
     """Every (action, rows, rate) of the design's formulas, for every set of rows that the rule may wait for."""
     everyone = range(len(s.outstanding))
-    yield Action.GO, (), _rate(s.ready_expected + len(everyone), _pass(s, ()))
+    yield Action.GO, (), _rate(s.ready_expected + sum(o.held_expected for o in s.outstanding), _pass(s, ()))
     cuts = {o.reply_latest_s for o in s.outstanding if 0 < o.reply_latest_s < math.inf}
     for cut in cuts:
         chosen = tuple(i for i in everyone if 0 < s.outstanding[i].reply_latest_s <= cut)
         picked = [s.outstanding[i] for i in chosen]
-        plain = s.ready_expected + len(everyone) - len(chosen)
+        others = [s.outstanding[i] for i in everyone if i not in chosen]
+        plain = s.ready_expected + sum(o.held_expected for o in others)
         both = plain + sum(o.expected_tokens for o in picked)
         joint = _pass(s, chosen)
         reply = max(o.reply_s for o in picked)
         latest = max(o.reply_latest_s for o in picked)
-        cap = min(sum(o.expected_tokens for o in picked) / len(picked) - 1, s.patience) * joint
+        cap = min(_per_round(picked) - 1, s.patience) * joint
         deadline = min(o.deadline_s for o in picked)
         bound = min(cap - max(s.waited_s, *(o.waited_s for o in s.outstanding)), deadline)
         if bound > 0 and reply <= bound:
             yield Action.WAIT, chosen, _rate(both, latest + joint)
-        rest = s.ready_tokens + sum(o.tokens for o in s.outstanding) - sum(o.tokens for o in picked)
+        rest = s.ready_tokens + sum(o.tokens + o.held_drafts for o in others)
         gap = s.pass_s(rest)
         bound = min(cap - max(o.waited_s for o in picked), deadline)
         if rest and max(gap, reply) <= bound and not any(o.left_out for o in picked):
@@ -83,8 +94,12 @@ def moves(s):
 
 
 def _pass(s, chosen):
-    drafts = sum(s.outstanding[i].drafts for i in chosen)
+    drafts = sum(o.drafts if i in chosen else o.held_drafts for i, o in enumerate(s.outstanding))
     return s.pass_s(s.ready_tokens + sum(o.tokens for o in s.outstanding) + drafts)
+
+
+def _per_round(picked):
+    return sum(o.expected_tokens for o in picked) / sum(o.held_expected for o in picked)
 
 
 def _rate(tokens, seconds):
@@ -110,13 +125,14 @@ def test_no_move_passes_its_bounds(s):
         return
     chosen = [s.outstanding[i] for i in move.rows]
     joint = _pass(s, move.rows)
-    per_round = sum(o.expected_tokens for o in chosen) / len(chosen)
+    per_round = _per_round(chosen)
     if move.action is Action.WAIT:
         spent = move.longest_s
         waiting = [s.waited_s + spent, *(o.waited_s + spent for o in s.outstanding)]
         assert spent > 0
     else:
-        rest = s.ready_tokens + sum(o.tokens for o in s.outstanding) - sum(o.tokens for o in chosen)
+        others = [o for i, o in enumerate(s.outstanding) if i not in move.rows]
+        rest = s.ready_tokens + sum(o.tokens + o.held_drafts for o in others)
         spent = s.pass_s(rest)
         waiting = [o.waited_s + spent for o in chosen]
         assert rest > 0
@@ -136,6 +152,17 @@ def test_a_near_reply_is_worth_a_wait_and_a_far_one_is_not():
 def test_drafts_that_are_rarely_accepted_are_not_waited_for():
     """Where a round with drafts commits hardly more than one token, a wait costs more than it brings."""
     assert choose(snapshot(row(expected=1.05))).action is Action.GO
+
+
+def test_drafts_left_of_an_older_reply_make_waiting_worth_less():
+    """A row that has some drafts at hand goes with them unless the new ones are near."""
+    held = {"tokens": 1, "drafts": 4, "expected_tokens": 3.0, "deadline_s": 2.0}
+    far = {"reply_s": 0.03, "reply_latest_s": 0.03}
+    bare = choose(snapshot(Outstanding(**held, **far)))
+    some = choose(snapshot(Outstanding(**held, **far, held_drafts=2, held_expected=2.2)))
+    near = choose(snapshot(Outstanding(**held, reply_s=0.002, reply_latest_s=0.003, held_drafts=2, held_expected=2.2)))
+
+    assert [move.action for move in (bare, some, near)] == [Action.WAIT, Action.GO, Action.WAIT]
 
 
 def test_a_prompt_chunk_goes_into_the_gap():
