@@ -1,6 +1,7 @@
 """What a target and a drafter exchange, as records and as messages: the only translator of the link."""
 
 import dataclasses
+from collections.abc import Sequence
 
 from paceline.core.drafts import (
     DraftBudget,
@@ -135,7 +136,7 @@ def _encode_proposal(proposal: DraftProposal) -> drafter_pb2.Proposal:
         base_hash=proposal.base_hash,
         token_ids=tree.token_ids,
         parents=() if tree.is_chain else tree.parents,
-        laws=[drafter_pb2.SparseLaw(token_ids=law.token_ids, probabilities=law.probabilities) for law in proposal.laws],
+        laws=_encode_laws(tree, proposal.laws),
         draft_ms=proposal.draft_ms,
     )
 
@@ -148,9 +149,35 @@ def _decode_proposal(session: str, message: drafter_pb2.Proposal) -> DraftPropos
         base_length=message.base_length,
         base_hash=message.base_hash,
         tree=tree,
-        laws=tuple(SparseLaw(tuple(law.token_ids), tuple(law.probabilities)) for law in message.laws),
+        laws=_decode_laws(tree, message.laws),
         draft_ms=message.draft_ms,
     )
+
+
+def _encode_laws(tree: DraftTree, laws: Sequence[SparseLaw]) -> list[drafter_pb2.SparseLaw]:
+    """Siblings share one law: it is sent with the eldest, and the others' are left empty."""
+    messages: list[drafter_pb2.SparseLaw] = []
+    elders: dict[int, SparseLaw] = {}  # by parent
+    for node, law in enumerate(laws):
+        parent = tree.parents[node] if node < len(tree) else None
+        if parent is not None and elders.get(parent) == law:
+            messages.append(drafter_pb2.SparseLaw())
+            continue
+        messages.append(drafter_pb2.SparseLaw(token_ids=law.token_ids, probabilities=law.probabilities))
+        if parent is not None:
+            elders.setdefault(parent, law)
+    return messages
+
+
+def _decode_laws(tree: DraftTree, messages: Sequence[drafter_pb2.SparseLaw]) -> tuple[SparseLaw, ...]:
+    """One law for each message; siblings that share one get the same object."""
+    laws: list[SparseLaw] = []
+    elders: dict[int, SparseLaw] = {}  # by parent
+    for node, message in enumerate(messages):
+        law = SparseLaw(tuple(message.token_ids), tuple(message.probabilities))
+        elder = elders.setdefault(tree.parents[node], law) if node < len(tree.parents) else law
+        laws.append(law if law.token_ids else elder)
+    return tuple(laws)
 
 
 def encode_drafter_load(load: DrafterLoad) -> drafter_pb2.DrafterLoad:

@@ -24,7 +24,7 @@ def fault_of(proposal: DraftProposal, *, budget: DraftBudget, vocabulary_size: i
     tree = proposal.tree
     if not _ids_within(tree.token_ids, vocabulary_size):
         return "token_id"
-    if len(tree.parents) != len(tree) or any(not -1 <= parent < i for i, parent in enumerate(tree.parents)):
+    if not tree.is_valid:
         return "parent"
     if any(earlier > later for earlier, later in pairwise(tree.parents)):
         return "order"
@@ -41,10 +41,12 @@ def _law_fault(proposal: DraftProposal, vocabulary_size: int) -> str | None:
         return "law_count"
     shared: dict[int, SparseLaw] = {}  # by parent
     for token_id, parent, law in zip(tree.token_ids, tree.parents, laws, strict=True):
-        if not _is_law_of(token_id, law, vocabulary_size):
+        if parent not in shared and not _is_law(law, vocabulary_size):
             return "law"
-        if shared.setdefault(parent, law) != law:
+        if shared.setdefault(parent, law) != law:  # the link gives siblings one object: no entry is looked at twice
             return "sibling_law"
+        if not _can_give(law, token_id):
+            return "law"
     return None
 
 
@@ -71,15 +73,17 @@ def _within_budget(tree: DraftTree, budget: DraftBudget) -> bool:
     return not deep and not wide
 
 
-def _is_law_of(token_id: int, law: SparseLaw, vocabulary_size: int) -> bool:
+def _is_law(law: SparseLaw, vocabulary_size: int) -> bool:
     ids, probabilities = law.token_ids, law.probabilities
     if not ids or len(ids) != len(probabilities) or len(set(ids)) != len(ids):
         return False
-    if not _ids_within(ids, vocabulary_size) or token_id not in ids:
+    if not _ids_within(ids, vocabulary_size):
         return False
     # Written so that NaN and infinity fail: each comparison with them is false, or the sum is not 1.
     if not all(0.0 <= probability <= 1.0 + LAW_TOLERANCE for probability in probabilities):
         return False
-    if probabilities[ids.index(token_id)] <= 0.0:
-        return False
     return abs(math.fsum(probabilities) - 1.0) <= LAW_TOLERANCE
+
+
+def _can_give(law: SparseLaw, token_id: int) -> bool:
+    return token_id in law.token_ids and law.probabilities[law.token_ids.index(token_id)] > 0.0

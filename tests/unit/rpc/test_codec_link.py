@@ -1,7 +1,7 @@
 from hypothesis import given
 
 import records
-from paceline.core.drafts import DraftOpening, DraftProposal, DraftTree, DrawRule
+from paceline.core.drafts import DraftOpening, DraftProposal, DraftTree, DrawRule, SparseLaw
 from paceline.core.sampling_params import SamplingParams
 from paceline.rpc import codec_link
 from paceline.v1 import common_pb2, drafter_pb2
@@ -57,3 +57,16 @@ def test_unknown_answer_and_rule_are_nothing():
     """What a newer peer may say and we do not know is left out, not misread."""
     assert codec_link.decode_reply(drafter_pb2.DraftAnswer(session="s")) is None
     assert codec_link.decode_opening(drafter_pb2.SessionOpen(session="s")) is None
+
+
+def test_a_law_that_siblings_share_travels_once():
+    """Three siblings and a cousin carry two laws; at the other end siblings hold the same one."""
+    one, other = (SparseLaw(tuple(range(start, start + 200)), (1 / 256,) * 200) for start in (0, 50))
+    tree = DraftTree((1, 2, 3, 99), (-1, -1, -1, 1))
+    proposal = DraftProposal("s", 3, 5, tree, (one, one, one, other))
+    message = codec_link.encode_reply(proposal)
+    alone = codec_link.encode_reply(DraftProposal("s", 3, 5, DraftTree((1, 99), (-1, 0)), (one, other)))
+    assert message.ByteSize() < alone.ByteSize() + 40
+    decoded = codec_link.decode_reply(drafter_pb2.DraftAnswer.FromString(message.SerializeToString()))
+    assert decoded == proposal
+    assert decoded.laws[0] is decoded.laws[1] is decoded.laws[2]

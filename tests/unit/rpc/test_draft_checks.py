@@ -93,6 +93,8 @@ def test_siblings_share_one_law():
     tree = DraftTree((0, 1, 0, 0), (-1, -1, 0, 1))
     assert fault(tree, (one, one, other, one)) is None
     assert fault(tree, (one, other, one, one)) == "sibling_law"
+    assert fault(DraftTree((0, 2), (-1, -1)), (one, one)) == "law"  # no draw from it gives 2
+    assert fault(DraftTree((0, 1), (-1, -1)), (one, SparseLaw((), ()))) == "sibling_law"
 
 
 @pytest.mark.parametrize("lie", LyingDrafter.LIES)
