@@ -157,3 +157,19 @@ def test_the_engine_accepts_every_draft_across_the_kill_switch(reference: Refere
     assert stats.alpha == 1.0
     assert stats.tested >= 20
     assert stats.switches == 2
+
+
+@pytest.mark.parametrize("num_nodes", [4, 9])
+def test_trees_of_the_target_itself_never_miss(reference: Reference, num_nodes: int) -> None:
+    """At every level that a tree reached, one of its drafts is the target's token; n choices share their prompt."""
+    runner = cast("ToyRunner", reference.runner())
+    harness = Harness(runner, {"self": reference.drafter(num_pages=128)}, eos_token_ids=(2,), top_k=3)
+    _submit(harness, reference.sampling, drafter="self", max_draft_tokens=num_nodes, num_choices=2)
+    harness.run()
+    assert harness.ids("r") == reference.tokens.slice(len(PROMPT))
+    for choice in range(2):
+        stats = harness.last("r", choice).stats
+        assert stats is not None
+        assert stats.alpha == 1.0
+        assert stats.tau is not None
+        assert stats.tau > 2.0
