@@ -1,5 +1,6 @@
 """The distribution of one token, and the one way to draw from it."""
 
+import math
 from collections.abc import Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -7,6 +8,7 @@ from typing import NamedTuple
 import torch
 
 from paceline.core.drafts import SparseLaw
+from paceline.errors import EngineFailedError
 from paceline.kernels import token_law
 from paceline.kernels.token_noise import NoisyRow
 from paceline.verification.noisy_best import best_slots
@@ -101,9 +103,11 @@ class TokenLaw:
 
 
 def draw_ids(laws: Sequence[TokenLaw], row_keys: Sequence[int]) -> list[int]:
-    """`TokenLaw.draw` of many laws at once."""
+    """`TokenLaw.draw` of many laws at once. EngineFailedError where one is no distribution."""
     rows = [NoisyRow(law.log_weights, law.token_ids, key) for law, key in zip(laws, row_keys, strict=True)]
     best = best_slots(rows, count=1)
+    if not all(slots and math.isfinite(slots[0].score) for slots in best):
+        raise EngineFailedError("no token can be drawn: the logits are not finite, or every token is masked")
     return [law._id(slots[0].slot) for law, slots in zip(laws, best, strict=True)]  # noqa: SLF001 - same module
 
 

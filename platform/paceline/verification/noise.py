@@ -66,7 +66,7 @@ def row_key(key: NoiseKey) -> int:
     return state
 
 
-def _signed(x: int) -> int:
+def signed(x: int) -> int:
     """The same 64 bits as a signed integer, which is what torch takes."""
     return x - (1 << 64) if x >> 63 else x
 
@@ -81,10 +81,10 @@ def token_bits(row: int | torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor
 
     ``row`` is a row key, or an int64 tensor of row keys that broadcasts against ``token_ids`` (int64).
     """
-    offset = _signed((row + _GOLDEN) & _MASK) if isinstance(row, int) else row + _signed(_GOLDEN)
-    x = token_ids * _signed(_GOLDEN) + offset
-    x = _xor_shift(x, 30).mul_(_signed(_MIX_1))
-    x = _xor_shift(x, 27).mul_(_signed(_MIX_2))
+    offset = signed((row + _GOLDEN) & _MASK) if isinstance(row, int) else row + signed(_GOLDEN)
+    x = token_ids * signed(_GOLDEN) + offset
+    x = _xor_shift(x, 30).mul_(signed(_MIX_1))
+    x = _xor_shift(x, 27).mul_(signed(_MIX_2))
     return _xor_shift(x, 31)
 
 
@@ -119,4 +119,4 @@ def may_exceed(bits: torch.Tensor, level: float) -> torch.Tensor:
     fraction = float(np.exp(-np.exp(-lowered))) if lowered > -700.0 else 0.0
     least = max(0, int(fraction * 2.0**64) - (1 << (_FRACTION_SHIFT + 2)))
     sign = -(1 << 63)  # flipping the sign bit makes a signed comparison an unsigned one
-    return (bits ^ sign) >= _signed(least & _MASK ^ (1 << 63))
+    return (bits ^ sign) >= signed(least & _MASK ^ (1 << 63))

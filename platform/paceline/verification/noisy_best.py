@@ -12,6 +12,7 @@ import torch
 
 from paceline.kernels import token_noise
 from paceline.kernels.token_noise import NoisyRow, NoisySlot
+from paceline.verification import device_rows
 from paceline.verification.noise import gumbel, may_exceed, token_bits
 
 _HEAD = 64  # ids whose noise is always taken in full; more costs logarithms, fewer lets more of the tail in
@@ -23,15 +24,17 @@ def best_slots(rows: Sequence[NoisyRow], *, count: int = 1) -> list[list[NoisySl
     Slots of weight -inf are left out, so a row may give fewer. At least one weight of each row is finite.
     """
     found: list[list[NoisySlot]] = [[] for _ in rows]
-    compiled: dict[torch.dtype, list[int]] = {}
+    together: dict[tuple[torch.dtype, int | None], list[int]] = {}
     for index, row in enumerate(rows):
-        if token_noise.serves(row):
-            compiled.setdefault(row.log_weights.dtype, []).append(index)
+        if row.log_weights.device.type != "cpu":
+            together.setdefault((row.log_weights.dtype, row.log_weights.numel()), []).append(index)
+        elif token_noise.serves(row):
+            together.setdefault((row.log_weights.dtype, None), []).append(index)
         else:
             found[index] = best_slots_torch(row, count=count)
-    for indices in compiled.values():
-        answers = token_noise.best_slots([rows[index] for index in indices], count=count)
-        for index, answer in zip(indices, answers, strict=True):
+    for (_, device_size), indices in together.items():
+        serve = token_noise.best_slots if device_size is None else device_rows.best_slots
+        for index, answer in zip(indices, serve([rows[index] for index in indices], count=count), strict=True):
             found[index] = answer
     return found
 

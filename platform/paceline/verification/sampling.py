@@ -15,6 +15,7 @@ from paceline.core.sampling_params import SamplingParams
 from paceline.errors import EngineFailedError
 from paceline.kernels import token_law
 from paceline.kernels.token_law import ALL_MASKED, NOT_FINITE, Warp, WarpedRow
+from paceline.verification import device_rows
 from paceline.verification.law import TokenLaw
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.truncation import warped_row
@@ -31,7 +32,8 @@ def target_laws(logits: Sequence[torch.Tensor], states: Sequence[SamplerState]) 
     """The distributions of the tokens at the positions of ``states``.
 
     Each of ``logits`` [vocab] is floating point and is not changed; a law may share its memory. Raises
-    EngineFailedError where no distribution exists: NaN or +inf logits, or every id masked.
+    EngineFailedError where no distribution exists: NaN or +inf logits, or every id masked. On an accelerator that
+    is found, and raised, only when the law is drawn from.
     """
     scores = [_edited(row, state) for row, state in zip(logits, states, strict=True)]
     warps = [_warp(state.params) for state in states]
@@ -49,8 +51,10 @@ def _warp(params: SamplingParams) -> Warp:
 
 
 def _warped(scores: Sequence[torch.Tensor], warps: Sequence[Warp]) -> list[WarpedRow]:
-    """In one call of the kernel where it serves all rows."""
-    alike = len({(row.numel(), row.dtype) for row in scores}) == 1
+    """All rows together where they are alike: in one call of the kernel, or without waiting for a device."""
+    alike = len({(row.numel(), row.dtype, row.device) for row in scores}) == 1
+    if alike and scores[0].device.type != "cpu":
+        return device_rows.warped_rows(scores, warps)
     if alike and all(token_law.serves(row) for row in scores):
         return token_law.warp_rows(scores, warps)
     return [warped_row(row, warp) for row, warp in zip(scores, warps, strict=True)]
@@ -61,7 +65,9 @@ def _law(row: WarpedRow, state: SamplerState) -> TokenLaw:
         raise EngineFailedError(f"the logits at position {state.position} are not finite")
     if row.best_id == ALL_MASKED:
         raise EngineFailedError(f"every token is masked at position {state.position}")
-    return TokenLaw.point(row.best_id) if state.params.greedy else TokenLaw(row.log_weights, row.token_ids)
+    if state.params.greedy and row.log_weights.device.type == "cpu":
+        return TokenLaw.point(row.best_id)
+    return TokenLaw(row.log_weights, row.token_ids)
 
 
 def _edited(logits: torch.Tensor, state: SamplerState) -> torch.Tensor:
