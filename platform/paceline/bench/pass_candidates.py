@@ -50,14 +50,16 @@ def speed_of(timings: Sequence[Timing]) -> float:
 class EngineCandidate:
     """The native engine, stepped directly: plain decoding without threads, queues or doors."""
 
-    def __init__(self, spec: ModelSpec, threads: int, max_running: int) -> None:
+    def __init__(self, spec: ModelSpec, max_running: int) -> None:
         self._arrived = 0
         self._first_s = 0.0
         self._keys = itertools.count()
         config = DeploymentConfig(
             model=ModelConfig.model_validate({"source": str(spec.folder), "dtype": spec.dtype}),
             engine=EngineConfig(
-                threads=threads, kv_cache_tokens=spec.cache_tokens + _SLACK_TOKENS, max_running=max_running
+                threads=torch.get_num_threads(),
+                kv_cache_tokens=spec.cache_tokens + _SLACK_TOKENS,
+                max_running=max_running,
             ),
         )
         parts = assemble_native(spec.folder, config, {}, metrics=Metrics(), deliver=self._deliver, on_error=self._fail)

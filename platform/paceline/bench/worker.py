@@ -1,7 +1,7 @@
 """Runs one candidate of a comparison in a process of its own, with its own arithmetic threads.
 
-Threads of one process share settings that are read once, and two models in one process share its caches; in
-processes of their own candidates can be interleaved without touching each other.
+Two models in one process share its caches, its allocator and its pool of threads; in processes of their own they can
+be measured in turns without touching each other.
 """
 
 import multiprocessing
@@ -18,18 +18,18 @@ _CLOSE = None
 class Worker:
     """A process that holds one candidate, whose methods are called by name. Usable as a context manager."""
 
-    def __init__(self, build: Callable[[], object], *, threads: int) -> None:
+    def __init__(self, build: Callable[[], object]) -> None:
         """Start and wait until the candidate is built; ``build`` must be picklable."""
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, build, threads), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, build), daemon=True)
         self._process.start()
         theirs.close()
         self._receive()
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        """Result of a method of the candidate. Raises EngineFailedError with what went wrong there."""
-        self._connection.send((method, arguments))
+    def call(self, method: str, *arguments: Any, threads: int) -> Any:
+        """Result of a method, run with so many arithmetic threads. Raises EngineFailedError with what went wrong."""
+        self._connection.send((method, arguments, threads))
         return self._receive()
 
     def close(self) -> None:
@@ -57,15 +57,15 @@ class Worker:
         return result
 
 
-def _serve(connection: Connection, build: Callable[[], object], threads: int) -> None:
+def _serve(connection: Connection, build: Callable[[], object]) -> None:
     import torch  # noqa: PLC0415  # not needed by the parent
 
-    torch.set_num_threads(threads)
     candidate: object | None = None
-    request: Any = ("", ())
+    request: Any = ("", (), 1)
     while request is not _CLOSE:
-        method, arguments = request
+        method, arguments, threads = request
         try:
+            torch.set_num_threads(threads)
             if candidate is None:
                 candidate, result = build(), None
             else:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from paceline.bench import pass_bench
-from paceline.bench.pass_candidates import Timing
+from paceline.bench.pass_candidates import EngineCandidate, Timing
+from paceline.bench.pass_matmuls import CompiledMatmuls
 from paceline.bench.pass_records import PassSetup
 from paceline.bench.report import to_json
 from paceline.errors import ConfigError, EngineFailedError
@@ -15,12 +16,12 @@ SECONDS_PER_TOKEN = {"engine": 0.010, "eager": 0.030, "sdpa": 0.020, "static": 0
 
 
 class _Worker:
-    """Answers by formula: more threads are faster up to two; a pass over n tokens takes 10 + n ms."""
+    """Answers by formula: two threads are fastest; a pass over n tokens takes 10 + n ms."""
 
-    def __init__(self, kind, threads):
-        if kind == "compiled":
+    def __init__(self, build):
+        if build.func is CompiledMatmuls:
             raise EngineFailedError("no compiler")
-        self.kind, self.factor = kind, {1: 2.0, 2: 1.0, 3: 1.5}[threads]
+        self.kind = "engine" if build.func is EngineCandidate else build.args[-1]
 
     def __enter__(self):
         return self
@@ -28,7 +29,11 @@ class _Worker:
     def __exit__(self, *_):
         pass
 
-    def call(self, method, *arguments):
+    def close(self):
+        pass
+
+    def call(self, method, *arguments, threads):
+        self.factor = {1: 2.0, 2: 1.0, 3: 1.5}[threads]
         return getattr(self, method)(*arguments)
 
     def generate(self, prompts, num_tokens):
@@ -45,7 +50,7 @@ class _Worker:
 @pytest.fixture
 def result(monkeypatch):
     """A whole measurement over scripted workers."""
-    monkeypatch.setattr(pass_bench, "_worker", lambda setup, kind, threads: _Worker(kind, threads))
+    monkeypatch.setattr(pass_bench, "Worker", _Worker)
     setup = PassSetup(Path("model"), PROMPTS, threads=(1, 2, 3), num_tokens=50, sizes=(1, 8), parallel=16)
     return pass_bench.run_pass_bench(setup, lambda _: None)
 

@@ -25,7 +25,7 @@ def spec(tmp_path_factory):
 
 def test_the_engine_decodes_exactly_what_is_asked_for(spec):
     """Alone and many at a time; nothing is left behind, so that calls can be repeated."""
-    engine = EngineCandidate(spec, threads=1, max_running=4)
+    engine = EngineCandidate(spec, max_running=4)
     alone = engine.generate([PROMPT], 9)
     together = engine.generate([PROMPT] * 4, 9)
 
@@ -36,7 +36,7 @@ def test_the_engine_decodes_exactly_what_is_asked_for(spec):
 
 def test_every_pass_has_a_time(spec):
     """In the order of the sizes, and the pages go back."""
-    engine = EngineCandidate(spec, threads=1, max_running=4)
+    engine = EngineCandidate(spec, max_running=4)
     times = engine.pass_times([1, 8, 1, 3], context=20)
 
     assert len(times) == 4

@@ -22,11 +22,12 @@ class _Echo:
 
 def test_calls_run_over_there_with_threads_of_their_own():
     """Results come back, failures come back as errors without ending it, and a process that dies is noticed."""
-    with Worker(_Echo, threads=1) as worker:
-        pid, threads = worker.call("facts")
+    with Worker(_Echo) as worker:
+        pid, threads = worker.call("facts", threads=2)
         with pytest.raises(EngineFailedError, match="no luck"):
-            worker.call("fail")
-        assert worker.call("facts")[0] == pid != os.getpid()
-        assert threads == 1
+            worker.call("fail", threads=1)
+        assert worker.call("facts", threads=1) == (pid, 1)
+        assert threads == 2
+        assert pid != os.getpid()
         with pytest.raises(EngineFailedError, match="ended with code"):
-            worker.call("vanish")
+            worker.call("vanish", threads=1)
