@@ -161,6 +161,20 @@ def test_a_newer_request_replaces_a_sync_that_was_not_collected(drafter: Drafter
     assert reply.base_length == 20
 
 
+def test_a_fork_is_filled_like_any_other_session(drafter: Drafter) -> None:
+    """Naming another session is a hint: rows from 0 are answered for their own text, also after the other is gone."""
+    drafter.open([opening("a"), opening("b", fork_of="a"), opening("c", fork_of="never opened")])
+    tokens = {name: HashedTokens(TEXT[:30]) for name in "abc"}
+    drafter.request([row(known, 0, depth=2, session=name) for name, known in tokens.items()])
+    assert sorted(reply.session for reply in replies(drafter) if isinstance(reply, DraftProposal)) == ["a", "b", "c"]
+    drafter.close(["a"])
+    for name in "bc":
+        tokens[name].extend((1, 2))
+        reply = ask(drafter, row(tokens[name], 30, depth=2, session=name))
+        assert isinstance(reply, DraftProposal)
+        assert (reply.base_length, reply.base_hash) == (32, tokens[name].hash_at(32))
+
+
 def test_opening_again_starts_afresh(drafter: Drafter) -> None:
     """A session that is opened twice knows nothing, and its pending request is gone."""
     drafter.open([opening()])
