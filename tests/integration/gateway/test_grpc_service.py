@@ -38,6 +38,7 @@ async def test_an_answer_ends_with_its_summary():
     summary = messages[-1].summary
     assert summary.seed == 2**64 - 1
     assert summary.completion_token_count == 2 * len(pool.script)
+    assert summary.cached_prompt_token_count == 2
     assert (summary.route, summary.drafter, summary.verifier) == ("speculative", "ngram", "coupled")
     assert (summary.model, summary.system_fingerprint) == ("tiny", "fp-0123")
     assert summary.tau == pytest.approx(len(pool.script) / len(first))
