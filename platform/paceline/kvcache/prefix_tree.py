@@ -89,6 +89,8 @@ class PrefixTree:
         self._pool.retain(added)
         leaf = PrefixNode(tokens[known * size :], added, match.node, salt)
         match.node.children[self._key(leaf.tokens)] = leaf
+        if match.node.parent is None:
+            self._roots[salt] = match.node
         self._leaves.pop(match.node, None)
         self._leaves[leaf] = None
         self._num_pages += len(added)
@@ -156,7 +158,7 @@ class PrefixTree:
     def _walk(self, tokens: TokenArray, salt: str) -> tuple[PrefixMatch, int]:
         """The longest match, split off so that a node ends there, and its number of pages."""
         size = self._pool.page_size
-        node = self._roots.setdefault(salt, PrefixNode(_NO_TOKENS, _NO_PAGES, None, salt))
+        node = self._roots.get(salt) or PrefixNode(_NO_TOKENS, _NO_PAGES, None, salt)
         found = [_NO_PAGES]
         done = 0  # pages
         while (child := node.children.get(self._key(tokens[done * size :]))) is not None:
@@ -201,11 +203,11 @@ class PrefixTree:
         """Line up a node that may be evicted now; an empty root is forgotten."""
         if node.children or node.locks:
             return
-        if node.parent is None:
-            self._roots.pop(node.salt, None)
-        else:
+        if node.parent is not None:
             self._leaves[node] = None
             self._leaves.move_to_end(node)
+        elif self._roots.get(node.salt) is node:
+            del self._roots[node.salt]
 
     def _key(self, tokens: TokenArray) -> bytes:
         return tokens[: self._pool.page_size].tobytes()

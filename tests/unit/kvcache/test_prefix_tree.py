@@ -132,6 +132,25 @@ def test_a_lock_survives_a_split_of_its_prefix():
     assert pool.num_free == 100
 
 
+def test_a_root_that_is_in_use_is_not_lost_when_its_texts_are_evicted():
+    """A sequence that found nothing goes on publishing under its salt, whatever came and went meanwhile."""
+    pool = PagePool(100, 1)
+    tree = PrefixTree(pool)
+    early = tree.match([1, 2, 3], "a")
+    tree.lock(early.node)
+    published(tree, pool, [1, 2, 3], "a")
+    late = tree.match([9], "a")
+    tree.lock(late.node)
+    tree.clear()
+    pages = published(tree, pool, [1, 2, 3], "a")
+    tree.unlock(early.node)
+    tree.unlock(late.node)
+
+    assert tree.match([1, 2, 3], "a").pages.tolist() == pages
+    tree.clear()
+    assert (len(tree._roots), pool.num_free) == (0, 100)
+
+
 def test_a_salt_that_nobody_uses_is_forgotten():
     """Neither misses nor evicted texts leave anything behind."""
     pool = PagePool(100, 1)
@@ -140,6 +159,7 @@ def test_a_salt_that_nobody_uses_is_forgotten():
         match = tree.match([1, 2], f"missed {number}")
         tree.lock(match.node)
         tree.unlock(match.node)
+        tree.match([1, 2], f"looked up {number}")
         published(tree, pool, [1, 2], f"evicted {number}")
     tree.clear()
 
