@@ -142,11 +142,13 @@ ROUNDS = Counter(
 COMMITTED_TOKENS = Counter(
     "spec.committed_tokens", "{token}", "Committed tokens, the target's own included.", (_GROUP,)
 )
-DRAFTED_TOKENS = Counter("spec.drafted_tokens", "{token}", "Draft tokens that were in a target pass.", (_GROUP,))
+DRAFTED_TOKENS = Counter(
+    "spec.drafted_tokens", "{token}", "Draft tokens, of trees all nodes, that were in a target pass.", (_GROUP,)
+)
 TESTED_TOKENS = Counter(
     "spec.tested_tokens",
     "{token}",
-    "Draft tokens that verification looked at; none after the first rejection.",
+    "Draft tokens, of trees levels, that verification looked at; none after the first rejection.",
     (_GROUP,),
 )
 ACCEPTED_TOKENS = Counter(
@@ -159,13 +161,13 @@ ACCEPTED_TOKENS = Counter(
 TESTED_AT = Counter(
     "spec.tested_at",
     "{round}",
-    "Rounds that tested the draft at this position.",
+    "Rounds that tested the draft, of trees the level, at this position.",
     (_GROUP, _POSITION),
 )
 ACCEPTED_AT = Counter(
     "spec.accepted_at",
     "{round}",
-    "Rounds that accepted the draft at this position. a_i: "
+    "Rounds that accepted a draft at this position. a_i: "
     "rate(paceline_spec_accepted_at_total[5m]) / rate(paceline_spec_tested_at_total[5m]).",
     (_GROUP, _POSITION),
 )

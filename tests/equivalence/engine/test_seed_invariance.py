@@ -13,7 +13,7 @@ from audit import audit
 from paceline.backends.native import NativeBackend
 from paceline.bench.prompts import load_prompts
 from paceline.config.schema import DeploymentConfig, DrafterConfig, EngineConfig, ModelConfig, Tunables
-from paceline.core.generation import ChoiceStats, GenerationRequest
+from paceline.core.generation import ChoiceStart, ChoiceStats, GenerationChunk, GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.drafter import Drafter
@@ -189,3 +189,40 @@ async def test_a_drafter_that_is_the_target_is_always_right(platform):
 
             assert drafted.stats.tested > 0
             assert drafted.stats.accepted == drafted.stats.tested
+
+
+async def test_an_answer_goes_on_in_the_same_words_wherever_it_was_stopped(platform):
+    """Both choices are stopped after every number of tokens, also inside a character, and all go on at once."""
+    prompt = platform.prompt_ids("Repeat five times: \uc548\ub155 \U0001f1f0\U0001f1f7 and goodbye")
+    options = SamplingParams(max_tokens=28, temperature=0.8, stop=("and good night", "goodbye to"))
+
+    async def chunks_of(key: str, drafter: str | None, starts: tuple[ChoiceStart, ...]) -> list[GenerationChunk]:
+        plan = Plan(Route.SPECULATIVE, "test", drafter, NODES) if drafter else Plan(Route.PLAIN, "test")
+        request = GenerationRequest(key, prompt, options, 5, plan, num_choices=2, resumed=starts)
+        return [chunk async for batch in platform.backend.generate(request) for chunk in batch]
+
+    def joined(chunks: list[GenerationChunk]) -> tuple[tuple[int, ...], str]:
+        return tuple(i for chunk in chunks for i in chunk.token_ids), "".join(chunk.text for chunk in chunks)
+
+    whole = await chunks_of("whole/1", None, ())
+    plain = [[chunk for chunk in whole if chunk.choice == choice] for choice in range(2)]
+    cuts = range(max(map(len, plain)))  # plain chunks have one token each
+    starts = [
+        tuple(
+            ChoiceStart(choice, ids, len(text))
+            for choice, chunks in enumerate(plain)
+            for ids, text in [joined(chunks[:cut])]
+            if cut < len(chunks)
+        )
+        for cut in cuts
+    ]
+    rests = await asyncio.gather(
+        *(chunks_of(f"after{cut}/2", METHODS[cut % len(METHODS)], starts[cut]) for cut in cuts)
+    )
+    for cut, rest in zip(cuts, rests, strict=True):
+        for start in starts[cut]:
+            before = plain[start.choice][:cut]
+            after = [chunk for chunk in rest if chunk.choice == start.choice]
+            assert joined([*before, *after]) == joined(plain[start.choice]), f"choice {start.choice} after {cut} tokens"
+    assert all(len(chunks) > 12 for chunks in plain)
+    assert any(not joined(chunks)[1].isascii() for chunks in plain)
