@@ -57,7 +57,7 @@ class EngineConfig(Section):
     kv_cache_tokens: int = Field(default=16384, ge=64)
     """Size of the paged KV cache, in tokens."""
     page_size: int = Field(default=16, ge=1, le=256)
-    """Tokens per KV page."""
+    """Tokens per KV page. 1 shares prompts to the token and keeps draft trees without a copy; larger pages read faster."""
     prefix_cache: bool = True
     """Whether prompts share what earlier ones, with the same tenant, have computed; unused parts give way to others."""
     poison_freed_pages: bool = False
@@ -192,6 +192,8 @@ class Tunables(Section):
     """Upper limit of draft tokens per sequence and step. 0 turns speculation off."""
     draft_top_k: int = Field(default=1, ge=1, le=16)
     """Most alternatives that a draft offers after one token. 1: chains; more: trees of up to max_draft_tokens nodes."""
+    draft_adaptive: bool = True
+    """Draft only as deep as it pays at the present batch and acceptance; false: always up to max_draft_tokens."""
     draft_wait_share: float = Field(default=1.0, ge=0, le=4)
     """Longest time that a row waits for remote drafts, in passes of the target; shorter where waiting does not pay."""
     shadow_share: float = Field(default=0.03, ge=0, le=0.25)
