@@ -57,7 +57,7 @@ class EngineConfig(Section):
     kv_cache_tokens: int = Field(default=16384, ge=64)
     """Size of the paged KV cache, in tokens."""
     page_size: int = Field(default=16, ge=1, le=256)
-    """Tokens per KV page. 1 shares prompts to the token and keeps draft trees without copies; larger pages read faster."""
+    """Tokens per KV page. With 1, hits are exact and draft trees need no copies; larger pages read faster."""
     prefix_cache: bool = True
     """Whether prompts share what earlier ones, with the same tenant, have computed; unused parts give way to others."""
     poison_freed_pages: bool = False
