@@ -23,10 +23,11 @@ def plain(**options):
     return harness
 
 
-def with_trees(script, *, page_size=4, runner=ToyRunner, max_draft_tokens=8, eos=(), **options):
+def with_trees(script, *, page_size=4, runner=ToyRunner, max_draft_tokens=8, eos=(), verifier="coupled", **options):
     harness = Harness(
         runner(LAW, VOCAB, page_size=page_size),
         {"trees": TreeScriptDrafter(script)},
+        verifier=verifier,
         max_draft_tokens=max_draft_tokens,
         eos_token_ids=eos,
     )
@@ -82,6 +83,23 @@ def test_a_tree_that_is_wrong_in_every_node_costs_nothing_but_drafts(temperature
     assert (stats.tau, stats.alpha) == (1.0, 0.0)
     assert stats.drafted > 3 * stats.tested > 0
     assert harness.runner.num_forwards == stats.rounds == len(reference)
+
+
+@pytest.mark.parametrize("verifier", ["coupled", "rejection"])
+def test_a_tree_of_banned_tokens_leaves_the_targets_law(verifier):
+    """No node can be accepted: each pass commits one token of its own, the residual being the law itself."""
+    banned = (7, 8, 9, 10, 7, 8)
+    harness = with_trees(
+        lambda context, budget: DraftTree(banned, TWO_BY_TWO) if budget.max_depth > 1 else DraftTree((), ()),
+        verifier=verifier,
+        temperature=1.0,
+        bad_words=tuple((token_id,) for token_id in set(banned)),
+    )
+    stats = harness.last("r/1").stats
+
+    assert (stats.tau, stats.alpha, stats.accepted) == (1.0, 0.0, 0)
+    assert stats.drafted == 6 * stats.tested > 100
+    assert not set(harness.ids("r/1")) & set(banned)
 
 
 def test_a_pass_takes_one_slot_for_each_node_and_gives_back_all_but_the_accepted():
