@@ -104,11 +104,14 @@ class TokenLaw:
 
 def draw_ids(laws: Sequence[TokenLaw], row_keys: Sequence[int]) -> list[int]:
     """`TokenLaw.draw` of many laws at once. EngineFailedError where one is no distribution."""
-    rows = [NoisyRow(law.log_weights, law.token_ids, key) for law, key in zip(laws, row_keys, strict=True)]
-    best = best_slots(rows, count=1)
-    if not all(slots and math.isfinite(slots[0].score) for slots in best):
-        raise EngineFailedError("no token can be drawn: the logits are not finite, or every token is masked")
-    return [law._id(slots[0].slot) for law, slots in zip(laws, best, strict=True)]  # noqa: SLF001 - same module
+    drawn = [law._id(0) if law.log_weights.numel() == 1 else None for law in laws]  # noqa: SLF001 - same module
+    left = [index for index, token_id in enumerate(drawn) if token_id is None]
+    rows = [NoisyRow(laws[index].log_weights, laws[index].token_ids, row_keys[index]) for index in left]
+    for index, slots in zip(left, best_slots(rows, count=1), strict=True):
+        if not slots or not math.isfinite(slots[0].score):
+            raise EngineFailedError("no token can be drawn: the logits are not finite, or every token is masked")
+        drawn[index] = laws[index]._id(slots[0].slot)  # noqa: SLF001 - same module
+    return [token_id for token_id in drawn if token_id is not None]
 
 
 def sparse_probabilities(law: SparseLaw) -> tuple[torch.Tensor, torch.Tensor]:

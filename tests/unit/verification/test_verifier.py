@@ -166,6 +166,24 @@ def test_rows_do_not_depend_on_company(name: str) -> None:
     assert make_verifier(name).verify(rows) == [make_verifier(name).verify([row])[0] for row in rows]
 
 
+@pytest.mark.parametrize("name", VERIFIERS)
+def test_masks_span_committed_tokens_and_the_path(name: str) -> None:
+    """A bad word may begin in what is committed and end in the tree; min_tokens counts the nodes above."""
+    params = SamplingParams(bad_words=((3, 4), (3, 1, 2)), min_tokens=3)
+    seconds = set()
+    for seed in range(120):
+        state = state_for(seed, params=params)
+        state.commit((3,))
+        row = row_for(state, (4, 1, 2, 0, 5), parents=(-1, -1, 1, 1, 1))
+        token_ids = make_verifier(name).verify([row])[0].token_ids
+        seconds |= {token_ids[1]} if len(token_ids) > 1 else set()
+
+        assert token_ids[0] != 4
+        assert token_ids[:2] != (1, 2)
+        assert 0 not in token_ids[:2]  # the end, before three tokens are out
+    assert seconds or name == "block"  # whose first branch is the forbidden one
+
+
 def test_of_repeated_siblings_one_counts() -> None:
     """A token that is offered twice below one node is accepted once, and its first node is followed."""
     for name in VERIFIERS:
