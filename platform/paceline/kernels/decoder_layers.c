@@ -50,15 +50,19 @@ static ALWAYS_INLINE void norm_row(const void *x, int64_t place, const void *wei
   }
 }
 
-void rms_norm(const void *x, const void *weight, void *out, int64_t rows, int64_t size, float epsilon,
-              int32_t is_bf16, int32_t threads) {
-#pragma omp parallel for num_threads(threads) if (rows >= 16)
-  for (int64_t row = 0; row < rows; row++) {
+static void norm_rows(const void *x, const void *weight, void *out, int64_t first, int64_t last, int64_t size,
+                      float epsilon, int32_t is_bf16) {
+  for (int64_t row = first; row < last; row++) {
     if (is_bf16)
       norm_row(x, row * size, weight, out, row * size, size, epsilon, 1);
     else
       norm_row(x, row * size, weight, out, row * size, size, epsilon, 0);
   }
+}
+
+void rms_norm(const void *x, const void *weight, void *out, int64_t rows, int64_t size, float epsilon,
+              int32_t is_bf16) {
+  norm_rows(x, weight, out, 0, rows, size, epsilon, is_bf16);
 }
 
 // Turns one head by its position: pairs (d, d + half) by the angle of d. May write in place.
@@ -95,17 +99,20 @@ static ALWAYS_INLINE void place_row(const DecoderPass *pass, const DecoderLayer 
          (const char *)pass->qkv + (start + (heads + kv_heads) * dim) * bytes, size);
 }
 
-static void place_rows(const DecoderPass *pass, const DecoderLayer *layer) {
-#pragma omp parallel for num_threads(pass->threads) if (pass->tokens >= 16)
-  for (int64_t row = 0; row < pass->tokens; row++) {
-    if (pass->is_bf16)
-      place_row(pass, layer, row, 1);
-    else
-      place_row(pass, layer, row, 0);
-  }
+enum { ROWS_PER_SHARE = 8 };  // of what takes a row little time
+
+static void share_places(const DecoderPass *pass, const DecoderLayer *layer, Team team) {
+  int64_t first;
+  while ((first = take(team, ROWS_PER_SHARE)) < pass->tokens)
+    for (int64_t row = first; row < first + ROWS_PER_SHARE && row < pass->tokens; row++) {
+      if (pass->is_bf16)
+        place_row(pass, layer, row, 1);
+      else
+        place_row(pass, layer, row, 0);
+    }
 }
 
-static void attend(const DecoderPass *pass, const DecoderLayer *layer) {
+static void share_attending(const DecoderPass *pass, const DecoderLayer *layer, Team team) {
   int64_t dim = pass->head_dim;
   AttentionCall call = {
       .query = pass->qkv, .out = pass->mixed, .keys = layer->keys, .values = layer->values,
@@ -113,34 +120,49 @@ static void attend(const DecoderPass *pass, const DecoderLayer *layer) {
       .query_row = (pass->num_heads + 2 * pass->num_kv_heads) * dim, .query_head = dim,
       .out_row = pass->num_heads * dim, .out_head = dim,
       .num_heads = pass->num_heads, .num_kv_heads = pass->num_kv_heads, .head_dim = dim,
-      .is_bf16 = pass->is_bf16, .threads = pass->threads, .window = layer->window, .scaling = pass->scaling};
-  paged_attention(&call);
+      .is_bf16 = pass->is_bf16, .window = layer->window, .scaling = pass->scaling};
+  share_attention(&call, team);
 }
 
-static void linear(const DecoderPass *pass, const PackedWeight *weight, const void *x, int64_t features, void *out,
-                   int64_t columns, Epilogue epilogue) {
+static void share_weight(const DecoderPass *pass, const PackedWeight *weight, const void *x, int64_t features,
+                         void *out, int64_t columns, Epilogue epilogue, Team team) {
   LinearCall call = {
       .x = x, .weight = weight->weight, .bias = weight->bias, .residual = out, .out = out,
       .rows = pass->tokens, .steps = pass->is_bf16 ? features / 2 : features, .columns = columns,
-      .is_bf16 = pass->is_bf16, .epilogue = epilogue, .threads = pass->threads};
-  packed_linear(&call);
+      .is_bf16 = pass->is_bf16, .epilogue = epilogue};
+  share_linear(&call, team);
+  meet(team);
 }
 
-static void norm(const DecoderPass *pass, const void *weight) {
-  rms_norm(pass->hidden, weight, pass->normed, pass->tokens, pass->hidden_size, pass->epsilon, pass->is_bf16,
-           pass->threads);
+static void share_norm(const DecoderPass *pass, const void *weight, Team team) {
+  int64_t first;
+  while ((first = take(team, ROWS_PER_SHARE)) < pass->tokens) {
+    int64_t last = first + ROWS_PER_SHARE < pass->tokens ? first + ROWS_PER_SHARE : pass->tokens;
+    norm_rows(pass->hidden, weight, pass->normed, first, last, pass->hidden_size, pass->epsilon, pass->is_bf16);
+  }
+  meet(team);
+}
+
+static void share_layer(const DecoderPass *pass, const DecoderLayer *layer, Team team) {
+  int64_t hidden = pass->hidden_size, mixed = pass->num_heads * pass->head_dim;
+  int64_t projected = mixed + 2 * pass->num_kv_heads * pass->head_dim;
+  share_norm(pass, layer->input_norm, team);
+  share_weight(pass, &layer->qkv, pass->normed, hidden, pass->qkv, projected, PLAIN, team);
+  share_places(pass, layer, team);
+  meet(team);
+  share_attending(pass, layer, team);
+  meet(team);
+  share_weight(pass, &layer->out, pass->mixed, mixed, pass->hidden, hidden, ADD, team);
+  share_norm(pass, layer->post_norm, team);
+  share_weight(pass, &layer->gate_up, pass->normed, hidden, pass->active, pass->intermediate_size, SILU_MUL, team);
+  share_weight(pass, &layer->down, pass->active, pass->intermediate_size, pass->hidden, hidden, ADD, team);
 }
 
 void decoder_layers(const DecoderPass *pass, const DecoderLayer *layers, int64_t num_layers) {
-  int64_t attended = pass->num_heads * pass->head_dim, projected = attended + 2 * pass->num_kv_heads * pass->head_dim;
-  for (const DecoderLayer *layer = layers; layer < layers + num_layers; layer++) {
-    norm(pass, layer->input_norm);
-    linear(pass, &layer->qkv, pass->normed, pass->hidden_size, pass->qkv, projected, PLAIN);
-    place_rows(pass, layer);
-    attend(pass, layer);
-    linear(pass, &layer->out, pass->mixed, attended, pass->hidden, pass->hidden_size, ADD);
-    norm(pass, layer->post_norm);
-    linear(pass, &layer->gate_up, pass->normed, pass->hidden_size, pass->active, pass->intermediate_size, SILU_MUL);
-    linear(pass, &layer->down, pass->active, pass->intermediate_size, pass->hidden, pass->hidden_size, ADD);
+  Meeting meeting = {0};
+#pragma omp parallel num_threads(pass->threads) if (pass->threads > 1)
+  {
+    Team team = join(&meeting);
+    for (int64_t i = 0; i < num_layers; i++) share_layer(pass, layers + i, team);
   }
 }

@@ -8,6 +8,7 @@
 // holds 16 columns of the gate, then the same 16 of the other factor.
 
 #include "lanes.h"
+#include "team.h"
 
 enum { PANEL = 32, MAX_TILE = 12 };
 // Up to four rows a core waits for memory, which it fetches well by itself. With more it computes meanwhile, and has to
@@ -101,16 +102,21 @@ static void panel_rows_bf16(const LinearCall *call, const uint32_t *panel, int64
   panel_rows(call, panel, column, 1);
 }
 
-void packed_linear(const LinearCall *call) {
+static void share_linear(const LinearCall *call, Team team) {
   int64_t packed_columns = call->epilogue == SILU_MUL ? 2 * ((call->columns + LANES - 1) / LANES * LANES) : call->columns;
-  int64_t num_panels = (packed_columns + PANEL - 1) / PANEL;
-  const uint32_t *weight = call->weight;
-#pragma omp parallel for schedule(static) num_threads(call->threads)
-  for (int64_t p = 0; p < num_panels; p++) {
-    const uint32_t *panel = weight + p * PANEL * call->steps;
-    if (call->is_bf16)
-      panel_rows_bf16(call, panel, p * PANEL);
-    else
-      panel_rows_f32(call, panel, p * PANEL);
-  }
+  int64_t num_panels = (packed_columns + PANEL - 1) / PANEL, share = share_of(team, num_panels);
+  for (int64_t first = take(team, share); first < num_panels; first = take(team, share))
+    for (int64_t p = first; p < first + share && p < num_panels; p++) {
+      const uint32_t *panel = (const uint32_t *)call->weight + p * PANEL * call->steps;
+      if (call->is_bf16)
+        panel_rows_bf16(call, panel, p * PANEL);
+      else
+        panel_rows_f32(call, panel, p * PANEL);
+    }
+}
+
+void packed_linear(const LinearCall *call) {
+  Meeting meeting = {0};
+#pragma omp parallel num_threads(call->threads) if (call->threads > 1)
+  share_linear(call, join(&meeting));
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "lanes.h"
+#include "team.h"
 
 enum { BLOCK = 64, PARTS = BLOCK / LANES, ROWS_AT_ONCE = 6, ROWS_PER_TILE = 48 };
 
@@ -350,34 +351,38 @@ static void attend_tile(const AttentionCall *call, const Scratch *s, const Atten
   end_rows(call, s, sequence->first_row, kv_head, first_query, num_queries);
 }
 
+static int64_t tiles_of(const AttentionSequence *sequence, int64_t per_tile) {
+  return (sequence->num_queries + per_tile - 1) / per_tile;
+}
+
 static int64_t queries_per_tile(const AttentionCall *call) {
   int64_t group = call->num_heads / call->num_kv_heads;
   return group >= ROWS_PER_TILE ? 1 : ROWS_PER_TILE / group;
 }
 
+// The tile `task` of all, counted over sequences, heads and tiles of queries.
+static void attend_task(const AttentionCall *call, const Scratch *scratch, int64_t task, int64_t per_tile) {
+  const AttentionSequence *sequence = call->sequences;
+  int64_t tiles = tiles_of(sequence, per_tile);
+  while (task >= tiles * call->num_kv_heads) {
+    task -= tiles * call->num_kv_heads;
+    tiles = tiles_of(++sequence, per_tile);
+  }
+  int64_t first = task % tiles * per_tile, rest = sequence->num_queries - first;
+  attend_tile(call, scratch, sequence, task / tiles, first, rest < per_tile ? rest : per_tile);
+}
+
+static void share_attention(const AttentionCall *call, Team team) {
+  int64_t per_tile = queries_per_tile(call), num_tasks = 0;
+  for (int64_t i = 0; i < call->num_sequences; i++)
+    num_tasks += tiles_of(call->sequences + i, per_tile) * call->num_kv_heads;
+  Scratch scratch = scratch_for(call, per_tile * (call->num_heads / call->num_kv_heads));
+  for (int64_t task = take(team, 1); task < num_tasks; task = take(team, 1))
+    attend_task(call, &scratch, task, per_tile);
+}
+
 void paged_attention(const AttentionCall *call) {
-  int64_t per_tile = queries_per_tile(call), num_tasks = 0, work = 0;
-  int64_t group = call->num_heads / call->num_kv_heads;
-  for (int64_t i = 0; i < call->num_sequences; i++) {
-    const AttentionSequence *sequence = call->sequences + i;
-    num_tasks += (sequence->num_queries + per_tile - 1) / per_tile * call->num_kv_heads;
-    work += sequence->num_queries * (sequence->start + sequence->num_queries) * call->num_heads;
-  }
-  // Less than this is done before a second thread has woken up.
-#pragma omp parallel num_threads(call->threads) if (work > 4096)
-  {
-    Scratch scratch = scratch_for(call, per_tile * group);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t task = 0; task < num_tasks; task++) {
-      int64_t left = task, tiles = 0;
-      const AttentionSequence *sequence = call->sequences;
-      for (;; sequence++) {
-        tiles = (sequence->num_queries + per_tile - 1) / per_tile;
-        if (left < tiles * call->num_kv_heads) break;
-        left -= tiles * call->num_kv_heads;
-      }
-      int64_t first = left % tiles * per_tile, rest = sequence->num_queries - first;
-      attend_tile(call, &scratch, sequence, left / tiles, first, rest < per_tile ? rest : per_tile);
-    }
-  }
+  Meeting meeting = {0};
+#pragma omp parallel num_threads(call->threads) if (call->threads > 1)
+  share_attention(call, join(&meeting));
 }

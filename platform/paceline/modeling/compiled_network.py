@@ -65,7 +65,6 @@ class CompiledNetwork:
             ctypes.c_int64(wanted.shape[1]),
             ctypes.c_float(self._config.rms_norm_eps),
             ctypes.c_int32(wanted.dtype is torch.bfloat16),
-            ctypes.c_int32(threads),
         )
         logits = torch.empty(len(wanted), self._head.columns)
         self._head.apply(self._kernels, normed, logits, Epilogue.WIDEN, threads=threads)

@@ -39,3 +39,13 @@ def test_a_changed_source_is_another_library(monkeypatch, tmp_path):
     for value in (1, 2):
         (tmp_path / "answer.c").write_text(f"int answer(void) {{ return {value}; }}")
         assert compiled.load_kernel.__wrapped__("answer").answer() == value
+
+
+def test_a_changed_include_is_another_library(monkeypatch, tmp_path):
+    """What a source includes from its own folder is part of it."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    (tmp_path / "answer.c").write_text('#include "value.h"\nint answer(void) { return VALUE; }')
+    for value in (1, 2):
+        (tmp_path / "value.h").write_text(f"#define VALUE {value}")
+        assert compiled.load_kernel.__wrapped__("answer").answer() == value
