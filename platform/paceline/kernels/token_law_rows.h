@@ -116,6 +116,19 @@ static int NAMED(best_of)(const REAL *scores, int64_t size, REAL *best) {
     return highest == -INFINITY ? ALL_MASKED : 0;
 }
 
+/* The lowest id of that score; there is one. */
+static int64_t NAMED(first_equal)(const REAL *scores, int64_t size, REAL wanted) {
+    int64_t start = 0;
+    for (; start + 64 <= size; start += 64) {
+        int any = 0;
+#pragma omp simd reduction(| : any)
+        for (int64_t i = start; i < start + 64; i++) any |= scores[i] == wanted;
+        if (any) break;
+    }
+    while (scores[start] != wanted) start++;
+    return start;
+}
+
 /* sum of e^(scores - best). */
 static double NAMED(total_mass)(const REAL *scores, int64_t size, REAL best) {
     lanes sum = {0};
@@ -219,7 +232,7 @@ static int64_t NAMED(warp_row)(const REAL *logits, int64_t size, double temperat
     *best_id = NAMED(best_of)(logits, size, &best);
     if (*best_id < 0) return 0;
     if (temperature == 0.0) {
-        while (logits[*best_id] != best) ++*best_id;
+        *best_id = NAMED(first_equal)(logits, size, best);
         return 1;
     }
     if (temperature != 1.0) {
