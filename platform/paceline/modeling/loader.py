@@ -1,5 +1,6 @@
 """Loads a model from a folder: safetensors only, no code from the folder."""
 
+import ctypes
 import json
 import logging
 from collections.abc import Iterator
@@ -65,7 +66,9 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
-    return _loaded(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+    loaded = _loaded(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+    _return_freed_memory()
+    return loaded
 
 
 def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
@@ -161,3 +164,10 @@ def fastest_network(model: PreTrainedModel, device: str) -> Network:
     if device == "cpu":
         pack_linears(model)
     return ModuleNetwork(model)
+
+
+def _return_freed_memory() -> None:
+    """Give the room of the original weights back to the system; glibc would keep it for later."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
