@@ -8,7 +8,7 @@ off and on. Each answer is compared with that of an engine that has the request 
 import functools
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 import torch
@@ -18,7 +18,6 @@ from paceline.core.generation import ChoiceStart
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.ngram import NgramDrafter
 from paceline.engine import kv_room
-from paceline.engine.scheduler import SchedulerLimits
 from roulette import RouletteDrafter
 from toy_target import Law, ToyRunner, blended_law, hashed_law
 from tree_scripts import TreeScriptDrafter, continuing, hidden_truth
@@ -205,10 +204,15 @@ class Run:
                 if job.resumes:
                     self._submit(job, self._starts(job))
         if self.rng.random() < 0.3:
-            limits = self.harness.scheduler._limits
             step_tokens = self.rng.choice((5, 16, self.case.step_tokens))
-            self.harness.scheduler._limits = SchedulerLimits(
-                limits.max_running, limits.max_waiting, step_tokens, limits.prefix_cache
+            self.harness.scheduler._limits = replace(self.harness.scheduler._limits, step_tokens=step_tokens)
+        if self.rng.random() < 0.2:
+            settings = self.harness.speculation._settings
+            off = self.rng.random() < 0.3
+            self.harness.speculation.apply(
+                replace(
+                    settings, enabled=not off, max_draft_tokens=self.rng.randint(1, 8), top_k=self.rng.randint(1, 3)
+                )
             )
 
     def _submit(self, job: Job, starts: tuple[ChoiceStart, ...] | None) -> None:
@@ -267,7 +271,7 @@ def fuzz(numbers: range, monkeypatch: pytest.MonkeyPatch) -> None:
     print(f"\n{dict(seen)}")  # noqa: T201
     wanted = ["answers", "resumed", "aborted", "accepted", "preempted", "cached", "rerooted", "moved"]
     wanted += ["by ngram", "by model", "by lucky", "by unlucky", "by nobody", "by trees", "by late"]
-    assert all(seen[what] >= len(numbers) / 10 for what in wanted), seen
+    assert all(seen[what] >= len(numbers) / 20 for what in wanted), seen
 
 
 def test_no_route_changes_an_answer(monkeypatch):
@@ -278,4 +282,4 @@ def test_no_route_changes_an_answer(monkeypatch):
 @pytest.mark.full
 def test_no_route_changes_an_answer_in_many_cases(monkeypatch):
     """The long form of the same claim."""
-    fuzz(range(1000, 6000), monkeypatch)
+    fuzz(range(1000, 3000), monkeypatch)
