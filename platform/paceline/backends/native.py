@@ -212,6 +212,7 @@ def _settings(tunables: Tunables) -> SpeculationSettings:
         wait_share=tunables.draft_wait_share,
         deadline_ms=tunables.link_deadline_ms,
         top_k=tunables.draft_top_k,
+        adaptive=tunables.draft_adaptive,
         shadow_share=tunables.shadow_share,
     )
 

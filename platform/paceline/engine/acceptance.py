@@ -1,5 +1,8 @@
 """Shares of accepted drafts by position, and the tokens that a pass can be expected to commit."""
 
+from itertools import accumulate
+from operator import mul
+
 _DECAY = 1 - 1 / 200  # per tested draft: what was accepted long ago counts less
 _PRIOR_WEIGHT = 20.0  # tested drafts that the estimate above is worth
 _PRIOR_SHARE = 0.6  # where nothing is known at all
@@ -37,8 +40,8 @@ class AcceptanceEstimate:
 
     def expected_tokens(self, depth: int) -> float:
         """Tokens that a round with drafts of ``depth`` commits on average, the target's own included."""
-        total, reached = 1.0, 1.0
-        for position in range(depth):
-            reached *= self.share(position)
-            total += reached
-        return total
+        return 1.0 + sum(self.reach(depth))
+
+    def reach(self, depth: int) -> tuple[float, ...]:
+        """Chance that each of the first ``depth`` drafts is accepted, those before it included."""
+        return tuple(accumulate((self.share(position) for position in range(depth)), mul))

@@ -3,11 +3,13 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DrawRule
 from paceline.core.load import DrafterGroupStatus
 from paceline.engine.acceptance import AcceptanceEstimate
+from paceline.engine.draft_depth import Prospect, best_depths
 from paceline.engine.draft_exchange import Asking, DraftExchange
 from paceline.engine.draft_gathering import Choose, DraftGathering
 from paceline.engine.drafter_group import DrafterSlot
@@ -23,6 +25,8 @@ from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
+
+_ROUNDS_BETWEEN = 32  # of asking for drafts that did not pay lately: about 3 %
 
 
 class Gathered(NamedTuple):
@@ -113,12 +117,15 @@ class Speculation:
         now = self._clock()
         asking: list[Asking] = []
         probes: list[Asking] = []
-        for sequence in sequences:
+        decoding = list(sequences)
+        for sequence in decoding:
             session = self._by_sequence.get(sequence)
             if session is not None and (budget := self._next_budget(session, now)).max_depth:
                 (probes if self._exchange.groups[session.group].pace.suspended else asking).append((session, budget))
             probes += self._shadow_requests(sequence, now)
         self._settle_paces()
+        if self._settings.adaptive:
+            asking = self._worth_asking(asking, probes, len(decoding))
         self._exchange.ask(asking)
         self._exchange.ask(self._due(probes), probe=True)
 
@@ -175,6 +182,26 @@ class Speculation:
             group.pace.miss()
         return budget
 
+    def _worth_asking(self, asking: list[Asking], probes: list[Asking], num_rows: int) -> list[Asking]:
+        """Cut budgets to what pays in a pass of ``num_rows``; sequences for which nothing does ask now and then.
+
+        That they do is what finds out when it pays again. Where a comparison says as much as verification
+        does, no pass contains those drafts: they go to ``probes``.
+        """
+        prospects = [
+            Prospect(session.acceptance.reach(budget.max_depth), budget.max_nodes / budget.max_depth)
+            for session, budget in asking
+        ]
+        depths = best_depths(prospects, num_rows - len(asking), self._pass_times.times)
+        kept: list[Asking] = []
+        for (session, budget), depth in zip(asking, depths, strict=True):
+            session.rounds_without = 0 if depth else session.rounds_without + 1
+            if depth:
+                kept.append((session, _cut(budget, depth)))
+            elif session.rounds_without % _ROUNDS_BETWEEN == 0:
+                (probes if self._rule is DrawRule.COUPLED else kept).append((session, budget))
+        return kept
+
     def _settle_paces(self) -> None:
         for group in self._exchange.groups.values():
             if group.pace.settle():
@@ -217,7 +244,7 @@ class Speculation:
         """Hold a proposal that no pass contained against what was committed; learn from it where that is exact."""
         found = settle(session, self._metrics, final=final)
         if found is not None and self._rule is DrawRule.COUPLED:
-            self._exchange.groups[session.group].acceptance.note(found.tested, found.accepted)
+            session.acceptance.note(found.tested, found.accepted)
 
     def _time_pass(self) -> None:
         """Learn how long the pass since the last `collect` took."""
@@ -234,3 +261,8 @@ class Speculation:
         if not len(proposal.tree) or proposal.base_length != len(row.sequence.tokens):
             return None
         return shorten(proposal, max_nodes=row.max_drafts, max_depth=row.sequence.tokens_left - 1)
+
+
+def _cut(budget: DraftBudget, depth: int) -> DraftBudget:
+    """A budget of the same width and less depth."""
+    return replace(budget, max_depth=depth, max_nodes=-(-budget.max_nodes * depth // budget.max_depth))

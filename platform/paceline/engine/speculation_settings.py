@@ -14,6 +14,7 @@ class SpeculationSettings:
     wait_share: float  # longest wait of a row, in passes
     deadline_ms: int
     top_k: int = 1  # 1: chains
+    adaptive: bool = False  # draft only as deep as it pays at the present batch
     shadow_share: float = 0.0  # of all rounds, in which a group that is not used proposes for comparison
 
     @property

@@ -1,9 +1,9 @@
 """How long a target pass takes as a function of the tokens in it, learned from the passes of this process."""
 
+from bisect import bisect_left
 from collections import deque
 from dataclasses import dataclass
 from itertools import accumulate
-from operator import itemgetter
 from statistics import median
 
 _WINDOW = 32  # newest passes per bucket that count
@@ -25,12 +25,10 @@ class PassTimes:
         """Seconds of a pass over ``num_tokens`` tokens; 0 as long as nothing was measured."""
         if not self.points:
             return 0.0
-        below = max((point for point in self.points if point[0] <= num_tokens), default=None, key=itemgetter(0))
-        above = min((point for point in self.points if point[0] >= num_tokens), default=None, key=itemgetter(0))
-        if below is None or above is None:
-            return _extrapolate(below or above or (1.0, 0.0), num_tokens)
-        if below[0] == above[0]:
-            return below[1]
+        place = bisect_left(self.points, (num_tokens, 0.0))
+        if place in (0, len(self.points)):
+            return _extrapolate(self.points[min(place, len(self.points) - 1)], num_tokens)
+        below, above = self.points[place - 1], self.points[place]
         share = (num_tokens - below[0]) / (above[0] - below[0])
         return below[1] + share * (above[1] - below[1])
 

@@ -36,13 +36,14 @@ def submit(harness, drafter, *, first_only=False, **options):
 class Timed:
     """One run on the fake clock; the answers must be the plain ones."""
 
-    def __init__(self, latency_s=None, *, share=0.7, drafter="g", requests=None, **options):
+    def __init__(self, latency_s=None, *, share=0.7, group="g", local=False, requests=None, **options):
         self.clock = FakeClock()
         self.runner = TimedRunner(LAW, VOCAB, clock=self.clock, base_s=PASS_S)
-        coin = CoinDrafter(references(), vocab_size=VOCAB, share=share)
-        self.link = SimulatedLink(coin, clock=self.clock, latency_s=latency_s)
-        self.harness = Harness(self.runner, {"g": self.link}, local=False, clock=self.clock, **options)
-        submit(self.harness, drafter, **(requests or {}))
+        self.coin = CoinDrafter(references(), vocab_size=VOCAB, share=share)
+        self.link = SimulatedLink(self.coin, clock=self.clock, latency_s=latency_s)
+        drafter = self.coin if local else self.link
+        self.harness = Harness(self.runner, {"g": drafter}, local=local, clock=self.clock, **options)
+        submit(self.harness, group, **(requests or {}))
         self.started = self.clock.now
 
     def run(self):
@@ -60,7 +61,7 @@ class Timed:
 
 @functools.cache
 def plain_speed():
-    return Timed(lambda: None, drafter=None).run().tokens_per_s
+    return Timed(lambda: None, group=None).run().tokens_per_s
 
 
 def constant(seconds):
@@ -200,3 +201,27 @@ def test_settings_of_zero_patience_never_wait():
     timed = Timed(constant(0.005), share=0.9, wait_share=0.0).run()
 
     assert timed.moves("wait") + timed.moves("fill") == 0
+
+
+def test_drafts_that_do_not_pay_are_hardly_asked_for():
+    """Drafts that are always wrong make passes longer; once that is known, few rounds ask for any."""
+    fixed = Timed(local=True, share=0.0).run()
+    adaptive = Timed(local=True, share=0.0, adaptive=True).run()
+
+    assert adaptive.coin.num_proposals < 0.5 * fixed.coin.num_proposals
+    assert fixed.tokens_per_s < 0.75 * plain_speed()
+    assert adaptive.tokens_per_s > 0.85 * plain_speed()
+
+
+def test_a_drafter_that_gets_better_is_found_again():
+    """Comparisons in few rounds show it, and then its drafts are used."""
+    timed = Timed(local=True, share=0.0, adaptive=True)
+    for _ in range(25):
+        timed.harness.engine.step()
+    drafted = timed.harness.counted("DRAFTED_TOKENS", group="g")
+    timed.harness.engine.step()
+    assert timed.harness.counted("DRAFTED_TOKENS", group="g") == drafted
+    timed.coin.share = 1.0
+    timed.run()
+
+    assert timed.harness.counted("SHADOW_ACCEPTED_AT", group="g", position="0") > 0
