@@ -1,5 +1,6 @@
 """How a tree of the draft model grows, on a runner whose law is known."""
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -7,14 +8,15 @@ from typing import Any
 import pytest
 import torch
 
+from chi_square import LEAST_P, fit_p_value
 from draft_dialogue import ask, opening, row
-from paceline.core.drafts import DraftProposal, DraftTree, DrawRule
+from paceline.core.drafts import DraftProposal, DraftTree, DrawRule, SparseLaw
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.fixed_shape import fixed_shape
 from paceline.verification.draft_draw import wire_law
-from paceline.verification.law import TokenLaw
+from paceline.verification.law import TokenLaw, sparse_probabilities
 from paceline.verification.noise import NoiseKey, Purpose, row_key
 from toy_target import Law, ToyRunner, blended_law, hashed_law
 
@@ -231,3 +233,29 @@ def test_logits_that_are_no_numbers_end_their_branch_only() -> None:
     assert tree.token_ids[0] == bad
     assert not tree.children(0)
     assert max(tree.depths) == 3
+
+
+def test_siblings_at_every_level_are_draws_from_their_laws() -> None:
+    """Over many seeds, pairs below the root and pairs below one first draft follow q without replacement."""
+    drafter, _ = _drafter(hashed_law(5, scale=0.8))
+    below_root: Counter[tuple[int, ...]] = Counter()
+    below_first: defaultdict[int, Counter[tuple[int, ...]]] = defaultdict(Counter)
+    laws: dict[int, SparseLaw] = {}
+    for seed in range(1200):
+        proposal = _draft(drafter, (2, 6, 2), rule=DrawRule.INDEPENDENT, seed=seed)
+        ids = proposal.tree.token_ids
+        first, *_ = proposal.tree.children(-1)
+        below_root[tuple(ids[child] for child in proposal.tree.children(-1))] += 1
+        below_first[ids[first]][tuple(ids[child] for child in proposal.tree.children(first))] += 1
+        laws[-1], laws[ids[first]] = proposal.laws[first], proposal.laws[proposal.tree.children(first)[0]]
+    commonest = max(below_first, key=lambda token_id: below_first[token_id].total())
+    assert below_first[commonest].total() > 250
+    assert fit_p_value(below_root, _pair_law(laws[-1])) > LEAST_P
+    assert fit_p_value(below_first[commonest], _pair_law(laws[commonest])) > LEAST_P
+
+
+def _pair_law(law: SparseLaw) -> dict[tuple[int, int], float]:
+    """Ordered pairs drawn without replacement."""
+    ids, chances = sparse_probabilities(law)
+    q = dict(zip(ids.tolist(), chances.tolist(), strict=True))
+    return {(a, b): q[a] * q[b] / (1 - q[a]) for a in q for b in q if a != b}
