@@ -90,6 +90,7 @@ class EngineEndpoint:
             completion_tokens=stats.completion_tokens,
             exact_counts=True,
             drafting=_drafting(stats, rounds),
+            cached_tokens=stats.cached_tokens,
             route=request.plan.route.value,
         )
 

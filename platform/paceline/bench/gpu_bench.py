@@ -125,7 +125,8 @@ class GpuBench:
             ),
             # The method is only a name here: the drafter is handed over as it is.
             drafters={"oracle": DrafterConfig(method="ngram", place="in_process")},
-            tunables=Tunables(max_draft_tokens=max(setup.drafts)),
+            # Every budget is measured as it is asked for, also where it does not pay.
+            tunables=Tunables(max_draft_tokens=max(setup.drafts), draft_adaptive=False, shadow_share=0.0),
         )
 
     def _sizes(self) -> tuple[Table, Any]:

@@ -74,6 +74,7 @@ class GrpcEndpoint:
             completion_tokens=facts.completion_tokens,
             exact_counts=True,
             drafting=drafting(facts, rounds),
+            cached_tokens=facts.cached_tokens,
             route=facts.route,
         )
 

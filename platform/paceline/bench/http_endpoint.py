@@ -159,6 +159,7 @@ class _Answer:
             completion_tokens=total,
             exact_counts=is_exact,
             drafting=self._drafting(total),
+            cached_tokens=int((self._usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0),
             route=self._facts.get("route", ""),
         )
 

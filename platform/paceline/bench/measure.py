@@ -95,6 +95,8 @@ class LoadFigures:
     errors: dict[str, int]  # reason -> requests
     error_examples: dict[str, str]  # reason -> one message
     wall_s: float
+    prompt_tokens: int
+    cached_tokens: int  # of the prompts', those that came from a prefix cache
     tokens: int
     tokens_per_wall_s: float
     requests_per_s: float
@@ -223,6 +225,8 @@ def load_figures(runs: Sequence[BlockRun], slo: Slo) -> LoadFigures:
         errors=dict(Counter(sample.error for sample in failed)),
         error_examples={sample.error: sample.error_detail for sample in failed},
         wall_s=wall_s,
+        prompt_tokens=sum(recording.prompt_tokens for recording in done),
+        cached_tokens=sum(recording.cached_tokens for recording in done),
         tokens=tokens,
         tokens_per_wall_s=tokens / wall_s if wall_s else 0.0,
         requests_per_s=len(done) / wall_s if wall_s else 0.0,

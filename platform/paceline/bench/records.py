@@ -54,6 +54,7 @@ class Recording:
     completion_tokens: int
     exact_counts: bool  # False: the tokens of each arrival were shared out, see `arrivals.share_out`
     drafting: DraftCounts | None = None
+    cached_tokens: int = 0  # of the prompt's, where the endpoint says so: those that were not computed again
     route: str = ""  # "plain" or "speculative", where the endpoint says so
 
 

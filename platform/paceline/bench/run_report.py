@@ -166,6 +166,7 @@ def _load_table(variants: Sequence[Variant], loads: Mapping[str, LoadFigures]) -
         cells += [f"{load.requests_per_s:.2f}", _number(load.goodput_per_s, 2), _milliseconds(load.lag_s)[-1]]
         rows.append([variant.name, *cells])
         notes += [f"{variant.name}: {reason}: {text}" for reason, text in load.error_examples.items()]
+        notes.append(f"{variant.name}: {load.cached_tokens} of {load.prompt_tokens} prompt tokens were cached.")
         if load.client_behind:
             notes.append(f"{variant.name}: the CLIENT FELL BEHIND its schedule; its latencies say so too.")
     return Table("Load", columns, rows, notes)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from paceline.bench.prompts import BenchPrompt
 from paceline.bench.records import BenchQuestion
 from paceline.bench.run import RunSetup, run_benchmark
 from paceline.bench.variants import Variant
+from paceline.config.schema import Tunables
 from paceline.errors import EngineFailedError
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
@@ -28,7 +30,8 @@ def engine(tmp_path):
     """The native engine on a tiny random model."""
     folder = save_tiny_model(tmp_path, vocab_size=320)
     byte_level().save_pretrained(str(folder))
-    endpoint = EngineEndpoint.start(in_process_config(str(folder)))
+    tunables = Tunables(draft_adaptive=False)  # drafts, whether they pay on a tiny model or not
+    endpoint = EngineEndpoint.start(in_process_config(str(folder)).model_copy(update={"tunables": tunables}))
     yield endpoint
     asyncio.run(endpoint.close())
 
@@ -75,6 +78,17 @@ async def test_the_engine_alone_gives_exact_counts(engine):
     assert speculative.route == "speculative"
     assert sum(entry.tested for entry in speculative.drafting.rounds) == speculative.drafting.tested > 0
     assert sum(entry.accepted for entry in speculative.drafting.rounds) == speculative.drafting.accepted
+
+
+async def test_only_requests_of_one_salt_share_a_prefix(engine):
+    """So that the side that comes second in a block computes its prompts too."""
+    long = _question(prompt="hello " * 20)
+    await engine.ask(replace(long, cache_salt="a-0"))
+    again = await engine.ask(replace(long, cache_salt="a-0"))
+    other = await engine.ask(replace(long, cache_salt="b-0"))
+
+    assert again.cached_tokens > 0
+    assert other.cached_tokens == 0
 
 
 async def test_a_whole_run_on_the_engine(engine):

