@@ -6,7 +6,7 @@ import torch
 
 
 class KVStore:
-    """One K and one V tensor per layer: ``[num_slots + 1, num_kv_heads, head_dim]``.
+    """One K and one V tensor per layer: ``[num_slots + 1, num_kv_heads, head_dim]``, all views of one block of memory.
 
     Which slot belongs to whom is the page pool's business. The last slot is the *padding slot*: it
     stays zero, so that reading beyond a sequence's end finds finite numbers and never another
@@ -23,13 +23,13 @@ class KVStore:
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
-        shape = (num_slots + 1, num_kv_heads, head_dim)
+        shape = (2 * num_layers, num_slots + 1, num_kv_heads, head_dim)
         self.padding_slot = num_slots
-        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
-        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in range(num_layers)]
+        self._block = torch.empty(shape, dtype=dtype, device=device)  # slots of all layers move in one operation
+        self._block[:, self.padding_slot].zero_()
+        self.keys = list(self._block[:num_layers])
+        self.values = list(self._block[num_layers:])
         self.num_moved = 0  # tokens whose K/V were copied from slot to slot
-        for tensor in (*self.keys, *self.values):
-            tensor[self.padding_slot].zero_()
 
     def write(self, layer: int, slots: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
         """Store ``keys`` and ``values`` ([n, num_kv_heads, head_dim]) in ``slots`` ([n])."""
@@ -41,15 +41,13 @@ class KVStore:
         if not moves:
             return
         self.num_moved += len(moves)
-        sources, targets = (torch.tensor(side, device=self.keys[0].device) for side in zip(*moves, strict=True))
-        for tensor in (*self.keys, *self.values):
-            tensor.index_copy_(0, targets, tensor.index_select(0, sources))
+        sources, targets = (torch.tensor(side, device=self._block.device) for side in zip(*moves, strict=True))
+        self._block.index_copy_(1, targets, self._block.index_select(1, sources))
 
     def poison(self, slots: Sequence[int]) -> None:
         """Fill slots that nobody holds with NaN, so that whoever still reads them shows it."""
-        index = torch.as_tensor(slots, dtype=torch.int64, device=self.keys[0].device)
-        for tensor in (*self.keys, *self.values):
-            tensor.index_fill_(0, index, float("nan"))
+        index = torch.as_tensor(slots, dtype=torch.int64, device=self._block.device)
+        self._block.index_fill_(1, index, float("nan"))
 
     def read(self, layer: int, slots: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """K and V of ``slots`` ([sequences, keys]): ``[sequences, num_kv_heads, keys, head_dim]`` each."""
