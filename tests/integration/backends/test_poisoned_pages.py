@@ -51,7 +51,7 @@ def test_freed_pages_hold_nan_and_nobody_reads_them(page_size, tmp_path):
                 parts.engine.step()
         parts.engine.check_integrity()
         assert not errors
-        answers[poison] = [(chunk.key, chunk.token_ids) for chunk in chunks]
+        answers[poison] = [(chunk.key, token_id) for chunk in chunks for token_id in chunk.token_ids]
         assert pool.num_free == pool.num_pages
         assert bool(freed) is poison
         for tensor in (*parts.runner.store.keys, *parts.runner.store.values):
