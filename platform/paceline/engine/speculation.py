@@ -26,6 +26,7 @@ from paceline.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
+_COLD_TOKENS = 32  # of output, by which a drafter should have computed the prompt
 _ROUNDS_BETWEEN = 32  # of asking for drafts that did not pay lately: about 3 %
 
 
@@ -178,7 +179,8 @@ class Speculation:
         sequence = session.sequence
         budget = self._settings.budget(sequence.request.plan.max_draft_tokens, sequence.tokens_left)
         group = self._exchange.groups[session.group]
-        if budget.max_depth and session.warm and not group.local and session.overdue():
+        late = session.overdue() if session.warm else sequence.num_output >= _COLD_TOKENS
+        if budget.max_depth and late and not group.local:
             group.pace.miss()
         return budget
 

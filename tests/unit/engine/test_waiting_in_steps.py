@@ -178,6 +178,14 @@ def test_two_vain_waits_suspend_a_group_and_probes_find_it_again():
     assert timed.harness.counted("ACCEPTED_TOKENS", group="g") > accepted + 10
 
 
+def test_a_group_that_never_answered_is_given_up_too():
+    """Dead from the first message: after some tokens it is asked in few rounds only."""
+    timed = Timed(constant(None)).run()
+
+    assert timed.harness.counted("SUSPENSIONS", group="g") == 1
+    assert timed.link.num_requests < 0.75 * timed.runner.num_forwards
+
+
 def test_a_silent_group_does_not_take_the_waits_of_another():
     """All groups are waited for together, so the one that answers within the time is used in nearly every round."""
     clock = FakeClock()
