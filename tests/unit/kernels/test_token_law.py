@@ -22,6 +22,7 @@ WARPS = {
     "top_k above the number of blocks": Warp(top_k=2000),
     "top_k above the vocabulary": Warp(top_k=100_000),
     "top_p": Warp(top_p=0.9),
+    "top_p that equal scores reach exactly": Warp(top_p=0.5),
     "top_p tiny": Warp(top_p=1e-9),
     "top_p almost one": Warp(top_p=0.99999),
     "all, hot": Warp(1.6, math.log(0.001), 300, 0.8),
@@ -52,7 +53,7 @@ def assert_same(one: WarpedRow, other: WarpedRow) -> None:
 def test_kernel_and_readable_form_agree(warp: str, dtype: torch.dtype) -> None:
     """The same ids stay, and their scores have the same bits."""
     generator = torch.Generator().manual_seed(1)
-    for size in (1, 7, 130, 5003):
+    for size in (1, 7, 130, 2048, 5003):
         for shape in SHAPES.values():
             scores = shape(torch.randn(size, generator=generator, dtype=torch.float64)).to(dtype)
             if not torch.isfinite(scores).any():

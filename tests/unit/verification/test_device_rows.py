@@ -43,6 +43,13 @@ def test_laws_are_those_of_single_rows(seed: int) -> None:
         assert row.log_weights[ids].tolist() == alone.log_weights.tolist()
 
 
+def test_equal_scores_that_reach_top_p_exactly() -> None:
+    """The id that brings the mass to top_p is the last one kept."""
+    row = device_rows.warped_rows([torch.zeros(2000)], [Warp(top_p=0.5)])[0]
+
+    assert row.log_weights.isfinite().nonzero().squeeze(1).tolist() == list(range(1000))
+
+
 @pytest.mark.parametrize("count", [1, 4])
 def test_draws_are_those_of_single_rows(count: int) -> None:
     """The same slots and scores, masked rows and rows with ids of their own included."""
