@@ -80,12 +80,12 @@ def tree_of(round_: Round) -> DraftTree:
 @pytest.mark.parametrize("verifier", ["rejection", "coupled"])
 def test_pairs_and_conditionals_fit_the_target(verifier):
     """Drawn siblings with their laws, or children by shared noise: adjacent tokens have the target's law."""
-    check_law(sampled(verifier, 4000 if verifier == "rejection" else 1500))
+    check_law(sampled(verifier, 3000 if verifier == "rejection" else 1000))
 
 
 def test_sub_trees_that_come_late_keep_the_law():
     """Under rejection, what is left of a tree below the tokens committed meanwhile is verified exactly."""
-    check_law(sampled("rejection", 3000, late=True))
+    check_law(sampled("rejection", 2000, late=True))
 
 
 @pytest.mark.full
@@ -133,7 +133,7 @@ def test_alpha_by_level_is_the_chance_that_recursive_rejection_has():
     """At every level accepted over tested is the mean of the exact chance given target law, draft law and siblings."""
     expected: dict[int, list[float]] = defaultdict(list)
     accepted: dict[int, int] = defaultdict(int)
-    for level, output, siblings, hit in nodes_tested(sampled("rejection", 4000).rounds):
+    for level, output, siblings, hit in nodes_tested(sampled("rejection", 3000).rounds):
         expected[level].append(acceptance(output, siblings))
         accepted[level] += hit
 
