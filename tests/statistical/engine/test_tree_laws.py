@@ -4,6 +4,7 @@ import functools
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -21,7 +22,7 @@ from answer_laws import (
     sample_of,
 )
 from engine_harness import Harness
-from paceline.core.drafts import DraftReply, DraftTree
+from paceline.core.drafts import DraftProposal, DraftReply, DraftTree
 from paceline.drafting.draft_model import DraftModelDrafter
 from toy_target import ToyRunner
 
@@ -41,10 +42,31 @@ class LateDrafter(DraftModelDrafter):
         return held
 
 
+class PruningDrafter(DraftModelDrafter):
+    """Shows no draft that its own law finds unlikely: what was drawn decides what is used, which is wrong."""
+
+    def collect(self, timeout_s: float) -> list[DraftReply]:
+        return [self._pruned(r) if isinstance(r, DraftProposal) else r for r in super().collect(timeout_s)]
+
+    @staticmethod
+    def _pruned(proposal: DraftProposal) -> DraftProposal:
+        tree, kept = proposal.tree, [-1]
+        for node, (token_id, law) in enumerate(zip(tree.token_ids, proposal.laws, strict=True)):
+            chance = dict(zip(law.token_ids, law.probabilities, strict=True))[token_id]
+            if tree.parents[node] in kept and chance > 0.3:
+                kept.append(node)
+        nodes = kept[1:]
+        parents = tuple(kept.index(tree.parents[node]) - 1 for node in nodes)
+        return replace(
+            proposal,
+            tree=DraftTree(tuple(tree.token_ids[node] for node in nodes), parents),
+            laws=tuple(proposal.laws[node] for node in nodes),
+        )
+
+
 @functools.cache
-def sampled(verifier: str, num_requests: int, *, late: bool = False) -> Sample:
+def sampled(verifier: str, num_requests: int, *, made: type[DraftModelDrafter] = DraftModelDrafter) -> Sample:
     """Answers of ``num_requests`` seeds."""
-    made = LateDrafter if late else DraftModelDrafter
     drafter = made(ToyRunner(DRAFT_LAW, VOCAB, num_pages=8192), eos_token_ids=(), max_law_tokens=LAW_TOKENS)
     harness = Harness(
         ToyRunner(TARGET_LAW, VOCAB, num_pages=8192),
@@ -56,7 +78,7 @@ def sampled(verifier: str, num_requests: int, *, late: bool = False) -> Sample:
         top_k=TOP_K,
     )
     sample = sample_of(harness, num_requests, "trees", NODES)
-    assert not late or harness.counted("REROOTED_DRAFTS", group="trees") > num_requests / 10
+    assert made is not LateDrafter or harness.counted("REROOTED_DRAFTS", group="trees") > num_requests / 10
     return sample
 
 
@@ -85,15 +107,21 @@ def test_pairs_and_conditionals_fit_the_target(verifier):
 
 def test_sub_trees_that_come_late_keep_the_law():
     """Under rejection, what is left of a tree below the tokens committed meanwhile is verified exactly."""
-    check_law(sampled("rejection", 2000, late=True))
+    check_law(sampled("rejection", 2000, made=LateDrafter))
+
+
+def test_a_tree_pruned_by_what_was_drawn_is_seen():
+    """The check has the power to find a drafter that breaks the rule."""
+    with pytest.raises(AssertionError, match="p = "):
+        assert_pairs_and_conditionals(sampled("rejection", 1200, made=PruningDrafter).answers)
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("made", [DraftModelDrafter, LateDrafter])
 @pytest.mark.parametrize("verifier", ["rejection", "coupled"])
-def test_pairs_and_conditionals_fit_the_target_with_many_samples(verifier, late):
+def test_pairs_and_conditionals_fit_the_target_with_many_samples(verifier, made):
     """The long form of the same claims."""
-    check_law(sampled(verifier, 50_000, late=late))
+    check_law(sampled(verifier, 50_000, made=made))
 
 
 @functools.cache
