@@ -10,6 +10,8 @@ from paceline.bench.stock_model import ModelSpec
 Chosen = Mapping[str, tuple[str, int]]
 """Role ("engine", "stock", "matmuls", "parallel") -> kind of candidate and its threads."""
 
+_ROUNDING_TOKENS = 32  # of a sequence's pages
+
 
 @dataclass(frozen=True, slots=True)
 class PassSetup:
@@ -30,7 +32,7 @@ class PassSetup:
     @property
     def spec(self) -> ModelSpec:
         """The model, with room for all that is asked of it at once."""
-        longest = max(len(prompt) for prompt in self.prompts) + self.num_tokens
+        longest = max(len(prompt) for prompt in self.prompts) + self.num_tokens + _ROUNDING_TOKENS
         return ModelSpec(self.folder, self.dtype, max(self.parallel * longest, self.context + max(self.sizes)))
 
 
