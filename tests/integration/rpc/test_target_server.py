@@ -6,6 +6,7 @@ import time
 import grpc
 import pytest
 
+from paceline.core.generation import ChoiceStart
 from paceline.errors import (
     ContextLengthExceededError,
     EngineFailedError,
@@ -52,6 +53,18 @@ async def test_no_token_is_lost_at_the_end():
             assert ids == list(range(length))
             assert [chunk.finish is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
             assert chunks[-1].stats.completion_tokens == length
+
+
+async def test_a_resumed_stream_has_only_what_had_not_arrived():
+    """The stream continues behind the tokens that the request names, even where the target repeats some of them."""
+    start = ChoiceStart(1, (0, 1, 2), text_offset=3)
+    async with Pair(StubBackend(per_batch=2)) as pair:
+        request = dataclasses.replace(generation(max_tokens=7, num_choices=2), resumed=(start,))
+        ids, chunks = await collect(pair.target, request)
+
+    assert ids == [3, 4, 5, 6]
+    assert {chunk.choice for chunk in chunks} == {1}
+    assert (chunks[0].first_index, chunks[0].text_offset) == (3, 3)
 
 
 async def test_choices_keep_their_own_order():
