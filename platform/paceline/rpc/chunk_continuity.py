@@ -37,14 +37,14 @@ class ChunkContinuity:
         if not 0 <= chunk.choice < len(self._choices):
             raise EngineFailedError(f"the stream has a choice {chunk.choice} that was not asked for")
         progress = self._choices[chunk.choice]
+        if progress.finished:
+            return None
         repeated_tokens = progress.num_tokens - chunk.first_index
         repeated_chars = progress.num_chars - chunk.text_offset
         if repeated_tokens < 0:
             raise StreamGapError(progress.num_tokens, chunk.first_index)
         if repeated_chars < 0:
             raise StreamGapError(progress.num_chars, chunk.text_offset)
-        if progress.finished:
-            return None
         if repeated_tokens or repeated_chars:
             chunk = dataclasses.replace(
                 chunk,
