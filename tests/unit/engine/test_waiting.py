@@ -175,6 +175,15 @@ def test_a_prompt_chunk_goes_into_the_gap():
     assert (near.action, near.rows) == (Action.WAIT, (0,))
 
 
+def test_a_row_that_was_left_out_is_not_left_out_again():
+    """Where leaving it out would be best it goes, or is waited for, all the same."""
+    far = {"reply_s": 0.03, "latest_s": 0.04, "expected": 6.0}
+    company = {"ready_tokens": 6, "ready_expected": 6.0}
+
+    assert choose(snapshot(row(**far), **company)).action is Action.FILL
+    assert choose(snapshot(row(**far, left_out=True), **company)).action is not Action.FILL
+
+
 def test_the_worth_of_a_prompt_chunk_is_its_time():
     """In tokens of one row that decodes plainly; a chunk that costs no more than a token is worth one."""
     assert prompt_worth(0, PASS) == 0.0
