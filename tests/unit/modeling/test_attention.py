@@ -120,7 +120,7 @@ def test_half_precision_is_close(form):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("window", [None, 40])
+@pytest.mark.parametrize("window", [None, 40, 90])
 def test_a_query_has_the_same_bits_in_any_company(dtype, window):
     """Compiled: rows together, one by one, and token by token give equal bits, trees too, on one and two threads."""
     batch = Pass(SHAPES, dim=64, dtype=dtype)
