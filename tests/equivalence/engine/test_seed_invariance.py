@@ -112,7 +112,7 @@ def platform() -> Iterator[Platform]:
         model=ModelConfig(source=MODEL, dtype="bfloat16"),
         engine=EngineConfig(kv_cache_tokens=800, step_tokens=96, poison_freed_pages=True),
         drafters={**GROUPS, "self": SELF},
-        tunables=Tunables(max_draft_tokens=NODES, draft_top_k=TOP_K),
+        tunables=Tunables(max_draft_tokens=NODES, draft_top_k=TOP_K, draft_adaptive=False),
     )
     any_of = {"ngram": build_drafter("n", GROUPS["ngram"]).drafter, "small": small()}
     with loop_thread() as thread, ExitStack() as links, pytest.MonkeyPatch.context() as patch:
@@ -174,9 +174,10 @@ async def test_the_same_seed_gives_the_same_ids_on_every_route(platform):
 
 
 @pytest.mark.full
+@pytest.mark.timeout(3600)
 async def test_the_same_seed_gives_the_same_ids_on_every_route_for_all_prompts(platform):
     """The long form of the same claim."""
-    await check_invariance(platform, prompts(every=1), alone=34, max_tokens=64)
+    await check_invariance(platform, prompts(every=1), alone=8, max_tokens=64)
 
 
 async def test_a_drafter_that_is_the_target_is_always_right(platform):
