@@ -41,11 +41,11 @@ def hidden(ids, seed=0, **options):
 
 
 class WatchedRunner(ToyRunner):
-    """Compares the pages with the text at every pass: before it, of what is committed; in it, of all nodes."""
+    """Notes at every pass how many slots are held, and for how many tokens and nodes."""
 
     def __init__(self, *args, **options):
         super().__init__(*args, **options)
-        self.slots_in_pass: list[tuple[int, int]] = []  # (held, committed and not yet computed plus nodes)
+        self.slots_in_pass: list[tuple[int, int]] = []  # (held, tokens with the nodes of the pass)
         self.widths: list[int] = []
 
     def forward(self, rows):
