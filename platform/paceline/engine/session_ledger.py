@@ -40,7 +40,7 @@ class SessionLedger:
     asks: dict[int, Ask] = field(default_factory=dict)  # by context length, newest last
     in_vain: bool = False  # a pass waited for this row, and no reply has come since
     left_out_at: float | None = None  # of the last pass, because its reply was expected; monotonic seconds
-    rounds_without: int = 0  # in a row, in which drafts for this sequence did not pay
+    rounds_cut: int = 0  # in a row, in which not all drafts that it might ask for paid
     resends: int = 0  # of the newest request, after NEED_SYNC
     paused_until: float = 0.0  # monotonic seconds; the drafter refused until then
     proposal: DraftProposal | None = None  # ready, not used yet

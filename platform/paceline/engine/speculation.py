@@ -27,7 +27,7 @@ from paceline.telemetry.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 _COLD_TOKENS = 32  # of output, by which a drafter should have computed the prompt
-_ROUNDS_BETWEEN = 32  # of asking for drafts that did not pay lately: about 3 %
+_ROUNDS_BETWEEN = 32  # of asking for more drafts than paid lately: about 3 %
 
 
 class Gathered(NamedTuple):
@@ -185,10 +185,10 @@ class Speculation:
         return budget
 
     def _worth_asking(self, asking: list[Asking], probes: list[Asking], num_rows: int) -> list[Asking]:
-        """Cut budgets to what pays in a pass of ``num_rows``; sequences for which nothing does ask now and then.
+        """Cut budgets to what pays in a pass of ``num_rows``; now and then a sequence asks for twice as many levels.
 
-        That they do is what finds out when it pays again. Where a comparison says as much as verification
-        does, no pass contains those drafts: they go to ``probes``.
+        That is what finds out when more pays again. Where nothing does, and a comparison says as much as
+        verification, no pass contains those drafts: they go to ``probes``, whole.
         """
         prospects = [
             Prospect(session.acceptance.reach(budget.max_depth), budget.max_nodes / budget.max_depth)
@@ -197,11 +197,12 @@ class Speculation:
         depths = best_depths(prospects, num_rows - len(asking), self._pass_times.times)
         kept: list[Asking] = []
         for (session, budget), depth in zip(asking, depths, strict=True):
-            session.rounds_without = 0 if depth else session.rounds_without + 1
-            if depth:
-                kept.append((session, _cut(budget, depth)))
-            elif session.rounds_without % _ROUNDS_BETWEEN == 0:
-                (probes if self._rule is DrawRule.COUPLED else kept).append((session, budget))
+            session.rounds_cut = session.rounds_cut + 1 if depth < budget.max_depth else 0
+            explores = session.rounds_cut > 0 and session.rounds_cut % _ROUNDS_BETWEEN == 0
+            if explores and not depth and self._rule is DrawRule.COUPLED:
+                probes.append((session, budget))
+            elif explores or depth:
+                kept.append((session, _cut(budget, min(budget.max_depth, 2 * depth + 1 if explores else depth))))
         return kept
 
     def _settle_paces(self) -> None:

@@ -233,3 +233,38 @@ def test_a_drafter_that_gets_better_is_found_again():
     timed.run()
 
     assert timed.harness.counted("SHADOW_ACCEPTED_AT", group="g", position="0") > 0
+
+
+class ShallowDrafter(CoinDrafter):
+    """Right at the first ``levels`` of every chain, wrong behind them."""
+
+    levels = 1
+
+    def chain(self, context, num_tokens):
+        right = self.truth(context)[:num_tokens]
+        return tuple(i if level < self.levels else (i + 1) % VOCAB for level, i in enumerate(right))
+
+
+def test_deeper_drafts_that_get_better_are_found_again():
+    """While one level pays and no more, few rounds ask for two; when all are right, more and more are used."""
+    prompts, length = [(1 + index % 10, index % 7, 3) for index in range(16)], 120
+
+    def run(harness, name, drafter=None):
+        for index, prompt in enumerate(prompts):
+            harness.submit(f"{name}{index}/1", prompt, seed=index, max_tokens=length, drafter=drafter)
+        harness.run()
+        return [prompt + harness.ids(f"{name}{index}/1") for index, prompt in enumerate(prompts)]
+
+    texts = run(Harness(ToyRunner(LAW, VOCAB)), "plain")
+    drafter, clock = ShallowDrafter(texts, vocab_size=VOCAB, share=1.0), FakeClock()
+    runner = TimedRunner(LAW, VOCAB, clock=clock, base_s=PASS_S)
+    timed = Harness(runner, {"g": drafter}, clock=clock, adaptive=True)
+
+    assert run(timed, "before", "g") == texts
+    drafted = timed.counted("DRAFTED_TOKENS", group="g") / timed.counted("ROUNDS", group="g")
+    drafter.levels = 99
+    assert run(timed, "after", "g") == texts
+    assert run(timed, "later", "g") == texts
+
+    assert drafted < 1.5
+    assert timed.last("later0/1").stats.tau > 1.05 * timed.last("before0/1").stats.tau
