@@ -6,7 +6,7 @@ def test_config_page_shows_bounds_defaults_and_nested_sections():
     """Fields appear with their values, bounds and defaults, groups under a placeholder name."""
     page = reference.render_config()
 
-    assert "| `page_size` | whole number, at least 1, at most 256 | `16` | Tokens per KV page. |" in page
+    assert "| `page_size` | whole number, at least 1, at most 256 | `16` | Tokens per KV page." in page
     assert "| `verifier` | `coupled`, `rejection`, `block` | `coupled` |" in page
     assert "## `drafters.NAME`" in page
     assert "| `method` | `ngram`, `draft_model` | required |" in page
@@ -17,7 +17,7 @@ def test_metrics_page_shows_names_and_label_values():
     page = reference.render_metrics()
 
     assert "### `paceline_spec_accepted_tokens_total`" in page
-    assert "Values: `free`, `held`." in page
+    assert "Values: `free`, `cached`, `held`." in page
     assert "Values: `0`, `1`, ..., `63`." in page
 
 
