@@ -85,7 +85,7 @@ class Engine:
         """Run one target pass and commit what it decided."""
         started = time.monotonic()
         self._speculation.open(self._scheduler.admit())
-        plan = self._scheduler.schedule(self._speculation.max_draft_tokens)
+        plan = self._scheduler.schedule(self._speculation.draft_limit)
         plan, drafts = self._speculation.collect(plan)
         logits = self._forward(plan, drafts)
         decisions, faults = decide(plan, drafts, logits, self._verifier, self._metrics)

@@ -4,7 +4,7 @@ Every sequence catches up with its tokens: a prompt in chunks, a decoding one by
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from paceline.engine.kv_room import KVRoom
@@ -90,16 +90,16 @@ class Scheduler:
                 admitted.append(sequence)
         return admitted
 
-    def schedule(self, max_draft_tokens: int) -> StepPlan:
+    def schedule(self, draft_limit: Callable[[Sequence], int]) -> StepPlan:
         """Plan one pass: a token of each decoding sequence, prompt chunks, and drafts with what is left.
 
-        ``max_draft_tokens`` is the limit of this moment for each sequence; of a tree it counts nodes. The rows
-        have room: pages for their tokens and drafts are promised when this returns.
+        ``draft_limit`` tells how many drafts a sequence may have at this moment; of a tree it counts nodes. The
+        rows have room: pages for their tokens and drafts are promised when this returns.
         """
         self._hold_committed()
         decoding = [sequence for sequence in self.running if sequence.decoding]
         prefilling = [sequence for sequence in self.running if not sequence.decoding]
-        wanted = [_wanted_drafts(sequence, max_draft_tokens) for sequence in decoding]
+        wanted = [_wanted_drafts(sequence, draft_limit(sequence)) for sequence in decoding]
         budget = shares(
             self._limits.step_tokens,
             num_decoding=len(decoding),

@@ -73,10 +73,14 @@ class Speculation:
         self._settings = settings
         self._exchange.deadline_ms = settings.deadline_ms
 
-    @property
-    def max_draft_tokens(self) -> int:
-        """Draft tokens per sequence and step that the settings allow at this moment."""
-        return self._settings.limit
+    def draft_limit(self, sequence: Sequence) -> int:
+        """Draft tokens that may be in the sequence's next pass: those that are there or under way."""
+        session = self._by_sequence.get(sequence)
+        if session is None:
+            return 0
+        under_way = session.awaits_reply and not self._exchange.groups[session.group].pace.suspended
+        held = len(session.proposal.tree) if session.proposal else 0
+        return min(self._settings.limit, max(held, session.budget.max_nodes if under_way else 0))
 
     def groups(self) -> tuple[DrafterGroupStatus, ...]:
         """State of every drafter group, for the router."""
@@ -157,7 +161,7 @@ class Speculation:
         return session
 
     def _may_speculate(self, session: SessionLedger, now: float) -> bool:
-        active = self.max_draft_tokens > 0 and self._answers(session, now)
+        active = self._settings.limit > 0 and self._answers(session, now)
         if session.active is not None and session.active != active:
             session.sequence.switches += 1
         session.active = active
@@ -215,7 +219,7 @@ class Speculation:
 
     def _open_shadows(self, sequence: Sequence) -> None:
         share = self._settings.shadow_share
-        if not (share and self.max_draft_tokens):
+        if not (share and self._settings.limit):
             return
         own, name = self.drafter_of(sequence), session_name(sequence.key, sequence.choice)
         for group in self._exchange.groups.values():
@@ -226,7 +230,7 @@ class Speculation:
     def _shadow_requests(self, sequence: Sequence, now: float) -> Iterator[Asking]:
         for session in self._shadows.get(sequence, ()):
             self._compare(session)
-            budget = self._settings.budget(self.max_draft_tokens, sequence.tokens_left)
+            budget = self._settings.budget(self._settings.limit, sequence.tokens_left)
             session.active = budget.max_depth > 0 and self._answers(session, now)
             if session.active and session.watched is None and self._sampler.takes_round(session):
                 yield session, budget

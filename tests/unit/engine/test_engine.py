@@ -406,10 +406,14 @@ def test_the_idle_check_sees_pages_that_are_promised_to_nobody():
         harness.engine.check_integrity()
 
 
-def test_prompts_get_the_room_that_turned_off_drafts_leave():
-    """With speculation off, decodes take one token each and a prompt takes the rest of the pass."""
-    harness = Harness(ToyRunner(LAW, VOCAB), {"script": ScriptDrafter(lambda *_: ())}, step_tokens=64)
-    harness.speculation.apply(SpeculationSettings(False, 8, 1.0, 1000))
+@pytest.mark.parametrize("off", ["switched off", "dead", "unknown group"])
+def test_prompts_get_the_room_of_drafts_that_cannot_come(off):
+    """Where no drafts are under way, decodes take one token each and a prompt takes the rest of the pass."""
+    drafter = ScriptDrafter(lambda *_: ())
+    drafter.live = off != "dead"
+    harness = Harness(ToyRunner(LAW, VOCAB), {"other" if off == "unknown group" else "script": drafter}, step_tokens=64)
+    if off == "switched off":
+        harness.speculation.apply(SpeculationSettings(False, 8, 1.0, 1000))
     for number in range(8):
         harness.submit(f"r{number}/1", PROMPT, drafter="script", max_draft_tokens=8, max_tokens=40)
     harness.engine.step()

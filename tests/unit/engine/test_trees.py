@@ -90,7 +90,7 @@ def test_a_tree_of_banned_tokens_leaves_the_targets_law(verifier):
     """No node can be accepted: each pass commits one token of its own, the residual being the law itself."""
     banned = (7, 8, 9, 10, 7, 8)
     harness = with_trees(
-        lambda context, budget: DraftTree(banned, TWO_BY_TWO) if budget.max_depth > 1 else DraftTree((), ()),
+        lambda context, budget: DraftTree(banned, TWO_BY_TWO) if budget.max_nodes >= 6 else DraftTree((), ()),
         verifier=verifier,
         temperature=1.0,
         bad_words=tuple((token_id,) for token_id in set(banned)),
