@@ -18,6 +18,8 @@ from paceline.telemetry.metrics import Metrics
 
 # A prefix that saves fewer tokens than this is not worth a pass of waiting for whoever computes it.
 _WORTH_WAITING_TOKENS = 32
+# Requests that wait for a prefix are looked at again in every step, so only so many let others by.
+_MOST_PASSED_BY = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +74,17 @@ class Scheduler:
     def admit(self) -> list[Sequence]:
         """Move waiting sequences to running, in order, as far as pages and places go; returns the new ones among them.
 
-        One whose prefix is being computed right now waits for it, and lets others by.
+        One whose prefix is being computed right now waits for it, its other choices with it, and lets others by.
         """
         self._pool.report_freed()
         self._publish_prompts()
         admitted = []
+        passed_by: set[str] = set()  # requests
         for sequence in list(self.waiting):
-            if len(self.running) >= self._limits.max_running:
+            if len(self.running) >= self._limits.max_running or len(passed_by) >= _MOST_PASSED_BY:
                 break
-            if self._prefix_is_coming(sequence):
+            if sequence.key in passed_by or self._prefix_is_coming(sequence):
+                passed_by.add(sequence.key)
                 continue
             if not self.room.admit(sequence, self.running):
                 break

@@ -100,6 +100,22 @@ def test_a_request_waits_for_another_that_computes_its_prefix_and_lets_others_by
     assert engine.ids("alike/1") == answer(harness(), "alike/1", (*LONG[:90], 1, 2))[0]
 
 
+@pytest.mark.parametrize("choices", [1, 40])
+def test_many_that_wait_for_one_prefix_cost_a_step_little(monkeypatch, choices):
+    """The prefix of few requests is looked up in a step, however many wait and however many choices they have."""
+    engine = harness(step_tokens=40)
+    looked_up, num_known = [], engine.scheduler.room.num_known
+    monkeypatch.setattr(engine.scheduler.room, "num_known", lambda s: looked_up.append(s.key) or num_known(s))
+    engine.submit("first/1", LONG)
+    for index in range(40 // choices):
+        engine.submit(f"r{index}/1", LONG, num_choices=choices, max_tokens=2)
+    engine.engine.step()
+
+    assert 0 < len(looked_up) <= (16 if choices == 1 else 1)
+    engine.run()
+    assert {engine.last(f"r{index}/1").stats.cached_tokens for index in range(40 // choices)} == {99}
+
+
 def test_a_request_goes_on_by_itself_when_the_one_it_waits_for_ends():
     """An abort in the middle of the prefill leaves what was computed, and nobody waits for the rest."""
     engine = harness(step_tokens=40)
