@@ -1,11 +1,13 @@
 """When requests arrive and what they ask: pure functions of a seed."""
 
-import json
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from paceline.bench.json_lines import read_json_lines
 from paceline.bench.prompts import BenchPrompt
 from paceline.errors import ConfigError
 
@@ -32,10 +34,15 @@ class PlannedRequest:
     at_s: float | None = None
 
 
+def check_rate(rate_per_s: float) -> None:
+    """Raise ConfigError for a rate at which nothing would ever arrive."""
+    if not 0 < rate_per_s < math.inf:
+        raise ConfigError("--rate must be above 0 requests per second.")
+
+
 def poisson_arrivals(rate_per_s: float, count: int, *, seed: int) -> list[float]:
     """``count`` arrival times of a Poisson process: gaps are exponential with mean ``1 / rate_per_s``."""
-    if rate_per_s <= 0:
-        raise ConfigError("--rate must be above 0 requests per second.")
+    check_rate(rate_per_s)
     draw = random.Random(seed)
     times, now_s = [], 0.0
     for _ in range(count):
@@ -46,19 +53,7 @@ def poisson_arrivals(rate_per_s: float, count: int, *, seed: int) -> list[float]
 
 def read_trace(path: Path) -> list[TraceEntry]:
     """Entries of a JSON-lines file, sorted by ``at_s``. Raises ConfigError that names the line."""
-    entries = []
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise ConfigError(f"The trace {path} cannot be read: {error.strerror}.") from error
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            entry = TraceEntry(**json.loads(line))
-            entries.append(replace(entry, at_s=float(entry.at_s)))
-        except (TypeError, ValueError) as error:
-            raise ConfigError(f"Line {number} of {path} is no request: {error}.") from error
+    entries = read_json_lines(path, _trace_entry, what="request")
     if not entries:
         raise ConfigError(f"The trace {path} has no requests.")
     return sorted(entries, key=lambda entry: entry.at_s)
@@ -87,6 +82,15 @@ def trace_plan(
         PlannedRequest(_trace_prompt(entry, prompts, draw), entry.max_tokens or max_tokens, entry.at_s)
         for entry in entries
     ]
+
+
+def _trace_entry(body: dict[str, Any]) -> TraceEntry:
+    """Raises TypeError or ValueError for what cannot be asked."""
+    entry = TraceEntry(**body)
+    lengths = [entry.prompt_tokens, entry.max_tokens]
+    if not 0 <= float(entry.at_s) < math.inf or any(length is not None and length < 1 for length in lengths):
+        raise ValueError("at_s must be at least 0, prompt_tokens and max_tokens at least 1")
+    return replace(entry, at_s=float(entry.at_s))
 
 
 def _trace_prompt(entry: TraceEntry, prompts: Sequence[BenchPrompt], draw: random.Random) -> BenchPrompt:

@@ -1,9 +1,9 @@
 """Prompts to measure with."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.bench.json_lines import read_json_lines
 from paceline.text.chat import ChatMessage
 from paceline.text.tokenizer import TextTokenizer
 
@@ -19,9 +19,11 @@ class BenchPrompt:
 
 
 def load_prompts(path: Path = DEFAULT_PROMPTS) -> tuple[BenchPrompt, ...]:
-    """Prompts of a JSON-lines file with ``category`` and ``prompt``; by default the project's own."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return tuple(BenchPrompt(**json.loads(line)) for line in lines if line.strip())
+    """Prompts of a JSON-lines file with ``category`` and ``prompt``; by default the project's own.
+
+    Raises ConfigError that names the file or the line.
+    """
+    return tuple(read_json_lines(path, lambda body: BenchPrompt(**body), what="prompt"))
 
 
 def prompt_ids(prompt: str, tokenizer: TextTokenizer) -> tuple[int, ...]:

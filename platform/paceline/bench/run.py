@@ -2,13 +2,13 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from paceline.bench.compare import MIN_BLOCKS, block_orders
 from paceline.bench.drive import run_closed, run_open
 from paceline.bench.endpoint import Endpoint
-from paceline.bench.load import PlannedRequest, TraceEntry, closed_plan, open_plan, trace_plan
+from paceline.bench.load import PlannedRequest, TraceEntry, check_rate, closed_plan, open_plan, trace_plan
 from paceline.bench.measure import Slo
 from paceline.bench.prompts import BenchPrompt
 from paceline.bench.provenance import collect_provenance
@@ -51,6 +51,8 @@ def check_setup(setup: RunSetup) -> None:
     """Raise ConfigError for a run that could not give a result."""
     if not setup.prompts:
         raise ConfigError("There are no prompts to ask.")
+    if setup.rate_per_s is not None:
+        check_rate(setup.rate_per_s)
     if setup.rate_per_s is not None and setup.trace:
         raise ConfigError("--rate and --trace are two schedules; choose one.")
     if len(setup.variants) > 1 and setup.blocks < MIN_BLOCKS:
@@ -60,10 +62,11 @@ def check_setup(setup: RunSetup) -> None:
 async def run_benchmark(endpoint: Endpoint, setup: RunSetup, say: Say = lambda _: None) -> Result:
     """Warm up, run all blocks, and put the result together."""
     check_setup(setup)
+    before = collect_provenance(config={}, seed=setup.seed)
     say("warming up")
     for variant in setup.variants:
         await _warm_up(endpoint, setup, variant)
-    provenance = collect_provenance(config=await endpoint.describe(), seed=setup.seed)
+    provenance = replace(before, config=await endpoint.describe())  # some endpoints know themselves by an answer only
     by_name = {variant.name: variant for variant in setup.variants}
     orders = [tuple(by_name)] * setup.blocks if len(by_name) == 1 else block_orders(setup.blocks, seed=setup.seed)
     runs = []

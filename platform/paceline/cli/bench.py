@@ -77,7 +77,7 @@ def run(
     from paceline.bench.measure import Slo  # noqa: PLC0415
     from paceline.bench.run import RunSetup, check_setup  # noqa: PLC0415
 
-    check_outputs(output)
+    check_outputs(output, pictures=True)
     setup = RunSetup(
         prompts=_prompts(prompts, category),
         variants=_variants(a, b, temperature),

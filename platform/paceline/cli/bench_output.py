@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,16 +16,24 @@ if TYPE_CHECKING:
 
 Output = Annotated[
     list[Path] | None,
-    typer.Option("--output", "-o", metavar="FILE", help="Write .json, .md or .png; may be given several times."),
+    typer.Option("--output", "-o", metavar="FILE", help="Write .json, .md or, of a run, .png; may be repeated."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON instead of tables.")]
 
 
-def check_outputs(paths: Sequence[Path] | None) -> None:
-    """Refuse a file that cannot be written before anything is measured. Raises ConfigError."""
+def check_outputs(paths: Sequence[Path] | None, *, pictures: bool = False) -> None:
+    """Refuse a file that cannot be written before anything is measured. Raises ConfigError.
+
+    ``pictures``: whether the result can be drawn.
+    """
     for path in paths or ():
         if path.suffix not in {".json", ".md", ".png"}:
             raise ConfigError(f"--output {path.name}: results are written as .json, .md or .png.")
+        if path.suffix == ".png":
+            if not pictures:
+                raise ConfigError(f"--output {path.name}: this result has no picture; write .json or .md.")
+            if find_spec("matplotlib") is None:
+                raise ConfigError("Pictures need matplotlib: install 'paceline[bench]', or write .json or .md.")
 
 
 def deliver(result: "Result", paths: Sequence[Path] | None, *, as_json: bool) -> None:

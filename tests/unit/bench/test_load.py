@@ -56,7 +56,11 @@ def test_a_trace_is_read_in_time_order_with_its_lengths(tmp_path):
     assert len(second.prompt.prompt.split()) == 100
 
 
-@pytest.mark.parametrize("line", ['{"prompt": "no time"}', '{"at_s": 1, "colour": 2}', "{", '{"at_s": "soon"}'])
+SENSELESS = ('{"at_s": -1}', '{"at_s": 1, "max_tokens": 0}', '{"at_s": 1, "prompt_tokens": "many"}', "[1]")
+MALFORMED = ('{"prompt": "no time"}', '{"at_s": 1, "colour": 2}', "{", '{"at_s": "soon"}')
+
+
+@pytest.mark.parametrize("line", [*MALFORMED, *SENSELESS])
 def test_a_bad_line_of_a_trace_is_named(tmp_path, line):
     """Number and file."""
     path = tmp_path / "trace.jsonl"

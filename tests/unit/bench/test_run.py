@@ -113,15 +113,25 @@ async def test_a_result_can_be_written_in_every_form(tmp_path):
     assert (tmp_path / "run.png").read_bytes().startswith(b"\x89PNG")  # a small file
 
 
+async def test_the_load_of_the_machine_is_noted_before_the_warm_up(monkeypatch):
+    """The warm-up's own load would make every quiet machine look busy."""
+    endpoint = ScriptedEndpoint(lambda _: 0.0)
+    monkeypatch.setattr("os.getloadavg", lambda: (float(len(endpoint.asked)), 0.0, 0.0))
+    result = await run_benchmark(endpoint, RunSetup(PROMPTS, SIDES[:1], blocks=1))
+
+    assert result.provenance.machine["load_before"] == 0.0
+
+
 @pytest.mark.parametrize(
     "setup",
     [
         RunSetup(PROMPTS, SIDES, blocks=4),
         RunSetup((), SIDES),
         RunSetup(PROMPTS, SIDES[:1], rate_per_s=1.0, trace=(TraceEntry(0.0),)),
+        RunSetup(PROMPTS, SIDES[:1], rate_per_s=0.0),
     ],
 )
 def test_runs_that_could_give_no_result_are_refused(setup):
-    """Too few blocks to compare, no prompts, two schedules."""
+    """Too few blocks to compare, no prompts, two schedules, a schedule without end."""
     with pytest.raises(ConfigError):
         check_setup(setup)

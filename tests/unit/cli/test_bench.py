@@ -65,6 +65,7 @@ def test_json_is_all_that_is_printed_where_asked_for(model, prompts):
         (["--in-process", "x", "--a", "speed=9"], "speed=9"),
         (["--in-process", "x", "--category", "none"], "no prompts"),
         (["--in-process", "nowhere"], "nowhere"),
+        (["--in-process", "x", "--prompts", "no-such-file.jsonl"], "no-such-file.jsonl"),
     ],
 )
 def test_mistakes_are_found_before_anything_is_measured(arguments, said):
@@ -73,6 +74,23 @@ def test_mistakes_are_found_before_anything_is_measured(arguments, said):
 
     assert isinstance(result.exception, ConfigError)
     assert said in str(result.exception)
+
+
+@pytest.mark.parametrize("command", ["pass", "gpu", "memory"])
+def test_a_picture_that_nobody_can_draw_is_refused_before_the_measurement(command):
+    """Only runs are drawn."""
+    result = _run(command, "-o", "result.png")
+
+    assert isinstance(result.exception, ConfigError)
+    assert "result.png" in str(result.exception)
+
+
+def test_a_missing_matplotlib_is_found_before_the_measurement(monkeypatch):
+    """Figures that were measured are never lost to the picture of them."""
+    monkeypatch.setattr("paceline.cli.bench_output.find_spec", lambda _: None)
+    result = _run("run", "--in-process", "nowhere", "-o", "run.json", "-o", "run.png")
+
+    assert "paceline[bench]" in str(result.exception)
 
 
 def test_a_device_without_cuda_is_one_sentence(monkeypatch):
