@@ -197,7 +197,9 @@ class GpuBench:
         """Median seconds of a pass; None if there is no time or no room for it."""
         pool = self._parts.runner.pool
         self._parts.scheduler.room.prefixes.clear()  # answers before left their prompts there
-        if self._late(name) or not pool.can_reserve(batch * pool.pages_for(context + tokens)):
+        if self._late(name):
+            return None
+        if not pool.can_reserve(batch * pool.pages_for(context + tokens)):
             self._left_out.append(name)
             return None
         self._say(name)
@@ -238,6 +240,7 @@ class GpuBench:
         return _Decode(tokens / seconds, median(s for s, _ in steps), tau)
 
     def _late(self, name: str) -> bool:
+        """Whether time is up; ``name`` is then left out."""
         if time.perf_counter() < self._stop_at_s:
             return False
         self._left_out.append(name)

@@ -59,7 +59,7 @@ class SampleShare:
 
 @dataclass(frozen=True, slots=True)
 class LevelRate:
-    """a_i: of the rounds that tested level ``level``, the share that accepted it."""
+    """a_i for i = ``level`` - 1: of the rounds that tested this level, the share that accepted it."""
 
     level: int  # from 1
     tested: int

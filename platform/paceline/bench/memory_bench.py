@@ -48,10 +48,11 @@ async def run_memory_bench(
         sizes[stop] = psutil.Process().memory_info().rss
         say(f"{stop} requests: {sizes[stop] / 2**20:.1f} MiB")
     backend.check_health()
-    base = sizes[min((count for count in sizes if count >= setup.base_after), default=setup.requests)]
+    base_at = min((count for count in sizes if count >= setup.base_after), default=setup.requests)
+    base = sizes[base_at]
     growth = sizes[setup.requests] / base - 1
     rows = [[str(count), f"{size / 2**20:.1f}", f"{size / base - 1:+.1%}"] for count, size in sizes.items()]
-    notes = [f"Growth from request {setup.base_after} to {setup.requests}: {growth:+.1%}."]
+    notes = [f"Growth from request {base_at} to {setup.requests}: {growth:+.1%}."]
     table = Table("Resident memory", ["requests", "MiB", "against the base"], rows, notes)
     data = {"rss_bytes": {str(count): size for count, size in sizes.items()}, "growth": growth}
     return Result("memory", provenance, [table], data)

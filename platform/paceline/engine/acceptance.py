@@ -9,7 +9,7 @@ _PRIOR_SHARE = 0.6  # where nothing is known at all
 
 
 class AcceptanceEstimate:
-    """a_i (see docs/concepts): of the rounds that tested a draft at position i, the share that accepted it.
+    """a_i (see docs/glossary.md): of the rounds that tested a draft at position i, the share that accepted it.
 
     On trees a position is a level. An estimate leans on the one ``above`` it, a session on its group,
     for as long as it has little data of its own.

@@ -50,4 +50,5 @@ def test_what_there_is_no_time_for_is_named(threads):
     result = GpuBench(GpuSetup(**QUICK | {"limit_s": 0.0}), lambda _: None).run()
 
     assert "v(1) behind 16" in result.data["left_out"]
+    assert len(set(result.data["left_out"])) == len(result.data["left_out"])
     assert result.data["drafting"] == []
