@@ -2,13 +2,12 @@
 
 import ctypes
 import time
-from collections.abc import Sequence
 
 import torch
 
 from paceline.bench.stock_model import DTYPES, ModelSpec, load_stock
 from paceline.errors import ConfigError
-from paceline.kernels.decoder_layers import Epilogue, LinearCall, decoder_kernels, pointer
+from paceline.kernels.decoder_layers import Epilogue, decoder_kernels
 from paceline.modeling.compiled_layer import CompiledLayer
 from paceline.modeling.compiled_network import has_llama_shape
 from paceline.modeling.packed_weight import PackedWeight
@@ -62,35 +61,16 @@ class CompiledMatmuls:
     def passes(self, rows: int, count: int) -> float:
         """Seconds of ``count`` passes over ``rows`` tokens."""
         buffers = [self._buffers(weight, epilogue, rows) for weight, epilogue in self._linears]
-        calls = self._calls(buffers)
+        calls = [  # made before the clock runs
+            weight.call(x, out, epilogue, threads=torch.get_num_threads())
+            for (weight, epilogue), (x, out) in zip(self._linears, buffers, strict=True)
+        ]
         started_s = time.perf_counter()
         for _ in range(count):
             for call in calls:
-                self._product(call)
+                self._product(ctypes.byref(call))
         return time.perf_counter() - started_s
 
     def _buffers(self, weight: PackedWeight, epilogue: Epilogue, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
         kind = torch.float32 if epilogue is Epilogue.WIDEN else self._dtype
         return torch.ones(rows, weight.in_features, dtype=self._dtype), torch.empty(rows, weight.columns, dtype=kind)
-
-    def _calls(self, buffers: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> list[ctypes.Array[LinearCall]]:
-        """One record per product, made before the clock runs."""
-        is_bf16 = self._dtype is torch.bfloat16
-        return [
-            (LinearCall * 1)(
-                LinearCall(
-                    x=x.data_ptr(),
-                    weight=weight.panels.data_ptr(),
-                    bias=pointer(weight.bias),
-                    residual=None,
-                    out=out.data_ptr(),
-                    rows=x.shape[0],
-                    steps=weight.in_features // 2 if is_bf16 else weight.in_features,
-                    columns=weight.columns,
-                    is_bf16=is_bf16,
-                    epilogue=epilogue,
-                    threads=torch.get_num_threads(),
-                )
-            )
-            for (weight, epilogue), (x, out) in zip(self._linears, buffers, strict=True)
-        ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch.nn.functional import pad
 
-from paceline.kernels.decoder_layers import LANES, PANEL_COLUMNS, Epilogue, LinearCall, pointer
+from paceline.kernels.decoder_layers import Epilogue, LinearCall, decoder_lanes, pointer
 
 PACKABLE = (torch.float32, torch.bfloat16)
 
@@ -14,8 +14,8 @@ PACKABLE = (torch.float32, torch.bfloat16)
 class PackedWeight:
     """One or more weights ``[out_features, in_features]`` over the same input, as panels of columns.
 
-    ``gated``: two weights, gate and up, whose columns alternate by 16, so that one panel has both factors
-    of 16 products.
+    ``gated``: two weights, gate and up, whose columns alternate by as many as there are lanes, so that
+    one panel has both factors of so many products.
     """
 
     def __init__(
@@ -24,8 +24,8 @@ class PackedWeight:
         self.dtype = weights[0].dtype
         self.in_features = weights[0].shape[1]
         self.columns = weights[0].shape[0] if gated else sum(weight.shape[0] for weight in weights)
-        self.panels = _panels(_in_order(weights, gated=gated))  # int32 [panels, steps, 32]
-        self.bias: torch.Tensor | None = None  # float32 [panels * 32]
+        self.panels = _panels(_in_order(weights, gated=gated))  # int32 [panels, steps, 2 * lanes]
+        self.bias: torch.Tensor | None = None  # float32 [panels * 2 * lanes]
         if any(bias is not None for bias in biases):
             parts = [_bias(bias, weight) for bias, weight in zip(biases, weights, strict=True)]
             self.bias = _in_order(parts, gated=gated).flatten().contiguous()
@@ -34,8 +34,12 @@ class PackedWeight:
         self, kernels: ctypes.CDLL, x: torch.Tensor, out: torch.Tensor, epilogue: Epilogue, *, threads: int
     ) -> None:
         """Fill ``out`` ([rows, columns]) with the layer's results for ``x`` ([rows, in_features], contiguous)."""
+        kernels.packed_linear(ctypes.byref(self.call(x, out, epilogue, threads=threads)))
+
+    def call(self, x: torch.Tensor, out: torch.Tensor, epilogue: Epilogue, *, threads: int) -> LinearCall:
+        """What `apply` hands to the kernel; valid as long as ``x`` and ``out`` are."""
         is_bf16 = x.dtype is torch.bfloat16
-        call = LinearCall(
+        return LinearCall(
             x=x.data_ptr(),
             weight=self.panels.data_ptr(),
             bias=pointer(self.bias),
@@ -48,7 +52,6 @@ class PackedWeight:
             epilogue=epilogue,
             threads=threads,
         )
-        kernels.packed_linear(ctypes.byref(call))
 
 
 def packable(linear: torch.nn.Module) -> bool:
@@ -61,16 +64,16 @@ def packable(linear: torch.nn.Module) -> bool:
 def _in_order(parts: Sequence[torch.Tensor], *, gated: bool) -> torch.Tensor:
     """Rows of ``parts`` in the order of the panels' columns, filled up with zeros."""
     if gated:
-        parts = [pad(part, (0, 0, 0, -part.shape[0] % LANES)) for part in parts]
-        groups = torch.stack([part.view(-1, LANES, part.shape[1]) for part in parts], dim=1)
+        parts = [pad(part, (0, 0, 0, -part.shape[0] % decoder_lanes())) for part in parts]
+        groups = torch.stack([part.view(-1, decoder_lanes(), part.shape[1]) for part in parts], dim=1)
         return groups.reshape(-1, parts[0].shape[1])
     rows = torch.cat(list(parts))
-    return pad(rows, (0, 0, 0, -rows.shape[0] % PANEL_COLUMNS))
+    return pad(rows, (0, 0, 0, -rows.shape[0] % (2 * decoder_lanes())))
 
 
 def _panels(rows: torch.Tensor) -> torch.Tensor:
     units = rows.contiguous().view(torch.int32)
-    return units.view(-1, PANEL_COLUMNS, units.shape[1]).transpose(1, 2).contiguous()
+    return units.view(-1, 2 * decoder_lanes(), units.shape[1]).transpose(1, 2).contiguous()
 
 
 def _bias(bias: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
