@@ -68,6 +68,10 @@ class KVRoom:
         """Promise room for all committed tokens; False if it is not there."""
         return self._promise(_table(sequence), len(sequence.tokens))
 
+    def forget_look_ahead(self, sequence: Sequence) -> None:
+        """Take back all that was promised and is not in use; `hold` promises what is needed again."""
+        _table(sequence).shrink()
+
     def look_ahead(self, sequence: Sequence, wanted: int) -> int:
         """Promise slots for up to ``wanted`` draft nodes behind the committed tokens; returns for how many.
 

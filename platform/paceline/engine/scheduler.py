@@ -152,7 +152,12 @@ class Scheduler:
         return worth < len(sequence.tokens) and any(_begin_alike(sequence, other, worth) for other in ahead)
 
     def _hold_committed(self) -> None:
-        """Make sure that every running sequence has room for its tokens, oldest first; the youngest give way."""
+        """Make sure that every running sequence has room for its tokens, oldest first; the youngest give way.
+
+        Before that, room for drafts of the last pass goes back, also for rows that were left out of it.
+        """
+        for sequence in self.running:
+            self.room.forget_look_ahead(sequence)
         for sequence in sorted(self.running, key=_arrival):
             while sequence.table is not None and not self.room.hold(sequence):
                 self._preempt(max(self.running, key=_arrival))

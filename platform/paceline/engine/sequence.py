@@ -81,11 +81,7 @@ class Sequence:
         """
         kept = [stop + node for node in nodes[: len(self.tokens) - stop]]
         self.num_computed = stop + len(kept)
-        if self.table is None:
-            return []
-        moves = self.table.keep_path(stop, kept)
-        self.table.shrink()
-        return moves
+        return self.table.keep_path(stop, kept) if self.table is not None else []
 
     def stats(self, drafter: str | None) -> ChoiceStats:
         """Counts for the last chunk."""

@@ -1,8 +1,11 @@
 """When pages run short unused prefixes go first, then drafts, then the youngest sequence; no text shows it."""
 
+import itertools
+
 import pytest
 
 from engine_harness import Harness
+from paceline.engine.step_plan import StepPlan
 from paceline.errors import ContextLengthExceededError
 from script_drafters import ScriptDrafter, oracle
 from toy_target import ToyRunner, hashed_law
@@ -89,6 +92,29 @@ def test_look_ahead_is_promised_for_one_pass_only():
         harness.engine.step()
 
     assert len(harness.scheduler.running) == 2
+    assert harness.counted("PREEMPTIONS") == 0
+
+
+def test_a_row_that_is_left_out_of_a_pass_gives_its_look_ahead_back_too(monkeypatch):
+    """It waits for its drafts without any; an older answer that grows meanwhile sends nobody back."""
+    drafter = ScriptDrafter(lambda *_: (1, 2, 3, 4, 5, 6, 7, 8))
+    settings = {"prefix_cache": False, "max_draft_tokens": 16, "top_k": 2}
+    harness = Harness(ToyRunner(LAW, VOCAB, page_size=4, num_pages=13), {"wrong": drafter}, **settings)
+    harness.submit("plain/1", prompt(0, 8), max_tokens=20)
+    harness.submit("drafted/1", prompt(1, 8), max_tokens=16, drafter="wrong", max_draft_tokens=16)
+    collect, steps, left_out = harness.speculation.collect, itertools.count(), []
+
+    def leaving_out(plan):
+        kept = [row for row in plan.rows if not row.max_drafts]
+        if next(steps) % 3 and kept:
+            left_out.extend(row for row in plan.rows if row.max_drafts)
+            plan = StepPlan(kept)
+        return collect(plan)
+
+    monkeypatch.setattr(harness.speculation, "collect", leaving_out)
+    harness.run()
+
+    assert len(left_out) > 6
     assert harness.counted("PREEMPTIONS") == 0
 
 
