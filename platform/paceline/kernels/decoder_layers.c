@@ -166,3 +166,16 @@ void decoder_layers(const DecoderPass *pass, const DecoderLayer *layers, int64_t
     for (int64_t i = 0; i < num_layers; i++) share_layer(pass, layers + i, team);
   }
 }
+
+int32_t lanes(void) { return LANES; }
+
+// How products are rounded, which the processor decides as it decides the lanes: where either differs, last bits may.
+const char *arithmetic(void) {
+#if defined(__AVX512BF16__)
+  return "pairs of bfloat16";
+#elif defined(__AVX512F__) || defined(__FMA__) || defined(__FP_FAST_FMAF)
+  return "fused";
+#else
+  return "rounded twice";
+#endif
+}

@@ -7,9 +7,6 @@ import torch
 
 from paceline.kernels.compiled import load_kernel
 
-PANEL_COLUMNS = 32
-LANES = 16
-
 
 class Epilogue(IntEnum):
     """What becomes of a linear layer's sums; see ``packed_linear.c``."""
@@ -84,6 +81,21 @@ class DecoderPass(ctypes.Structure):
 def decoder_kernels() -> ctypes.CDLL | None:
     """``packed_linear``, ``paged_attention``, ``rms_norm`` and ``decoder_layers``; None without a compiler."""
     return load_kernel("decoder_layers")
+
+
+def decoder_lanes() -> int:
+    """Float32 numbers in one register; a panel of packed weights has twice as many columns."""
+    kernels = decoder_kernels()
+    return 1 if kernels is None else int(kernels.lanes())
+
+
+def decoder_arithmetic() -> str:
+    """Names the order and rounding of sums in the compiled layers; ``torch`` without a compiler."""
+    kernels = decoder_kernels()
+    if kernels is None:
+        return "torch"
+    kernels.arithmetic.restype = ctypes.c_char_p
+    return f"{decoder_lanes()} lanes, {kernels.arithmetic().decode()}"
 
 
 def pointer(tensor: torch.Tensor | None) -> int | None:

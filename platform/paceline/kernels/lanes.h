@@ -1,4 +1,5 @@
-// Sixteen float32 lanes: the unit in which the kernels of this folder compute.
+// A register of float32 lanes: the unit in which the kernels of this folder compute. There are as many lanes as the
+// processor's registers hold; wider vectors would live in memory.
 //
 // Each function acts lane by lane, in a fixed order of operations, so that no result depends on what is in the other
 // lanes. Contraction is off (-ffp-contract=off): a product and a sum become one operation only where fma_lanes says so.
@@ -8,34 +9,38 @@
 #include <math.h>
 #include <stdint.h>
 #include <string.h>
-#ifdef __AVX512F__
+#if defined(__AVX512F__)
 #include <immintrin.h>
+#define LANES 16
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define LANES 8
+#else
+#define LANES 4
 #endif
 
-enum { LANES = 16 };
-
-typedef float Lanes __attribute__((vector_size(64)));
-typedef uint32_t Units __attribute__((vector_size(64)));
-typedef int32_t Ints __attribute__((vector_size(64)));
-typedef uint16_t Halves __attribute__((vector_size(32)));
+typedef float Lanes __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Units __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 #define ALWAYS_INLINE inline __attribute__((always_inline))
 #define ZERO_LANES ((Lanes){0})
 
-static ALWAYS_INLINE Lanes splat(float x) { return (Lanes){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
-static ALWAYS_INLINE Lanes splat_bits(uint32_t bits) {
-  float value;
-  memcpy(&value, &bits, 4);
-  return splat(value);
+static ALWAYS_INLINE Lanes splat_bits(uint32_t bits) { return (Lanes)((Units){0} + bits); }
+static ALWAYS_INLINE Lanes splat(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, 4);
+  return splat_bits(bits);
 }
 static ALWAYS_INLINE Lanes load_lanes(const float *from) {
   Lanes value;
-  memcpy(&value, from, 64);
+  memcpy(&value, from, sizeof value);
   return value;
 }
 static ALWAYS_INLINE Units load_units(const uint32_t *from) {
   Units value;
-  memcpy(&value, from, 64);
+  memcpy(&value, from, sizeof value);
   return value;
 }
 // `count` units from `place` on; the other lanes are zero.
@@ -47,6 +52,8 @@ static ALWAYS_INLINE Units load_units_some(const void *base, int64_t place, int6
 static ALWAYS_INLINE Lanes fma_lanes(Lanes a, Lanes b, Lanes c) {
 #ifdef __AVX512F__
   return (Lanes)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Lanes)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #elif defined(__FP_FAST_FMAF)
   for (int i = 0; i < LANES; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
   return c;
@@ -90,14 +97,14 @@ static ALWAYS_INLINE Lanes load_some(const void *base, int64_t place, int64_t co
   if (is_bf16) {
     Halves value = {0};
     if (count == LANES)
-      memcpy(&value, (const uint16_t *)base + place, 32);
+      memcpy(&value, (const uint16_t *)base + place, sizeof value);
     else
       memcpy(&value, (const uint16_t *)base + place, 2 * count);
     return from_bf16(value);
   }
   Lanes value = ZERO_LANES;
   if (count == LANES)
-    memcpy(&value, (const float *)base + place, 64);
+    memcpy(&value, (const float *)base + place, sizeof value);
   else
     memcpy(&value, (const float *)base + place, 4 * count);
   return value;
@@ -106,11 +113,11 @@ static ALWAYS_INLINE void store_some(void *base, int64_t place, Lanes value, int
   if (is_bf16) {
     Halves half = to_bf16(value);
     if (count == LANES)
-      memcpy((uint16_t *)base + place, &half, 32);
+      memcpy((uint16_t *)base + place, &half, sizeof half);
     else
       memcpy((uint16_t *)base + place, &half, 2 * count);
   } else if (count == LANES) {
-    memcpy((float *)base + place, &value, 64);
+    memcpy((float *)base + place, &value, sizeof value);
   } else {
     memcpy((float *)base + place, &value, 4 * count);
   }
@@ -140,12 +147,23 @@ static ALWAYS_INLINE Lanes exp_lanes(Lanes x) {
   return (Lanes)((Ints)(p * power) & ~under);
 }
 
-// Lanes 8.. over lanes ..8, then 4, 2 and 1: sum and largest of all lanes.
+// Upper half of the lanes over the lower half, then quarters, down to single lanes: sum and largest of all lanes.
+#if LANES == 16
 #define FOLD(x, combine)                                                                        \
   combine(x, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);                             \
   combine(x, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);                             \
   combine(x, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);                             \
   combine(x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+#elif LANES == 8
+#define FOLD(x, combine)                 \
+  combine(x, 4, 5, 6, 7, 0, 1, 2, 3);    \
+  combine(x, 2, 3, 0, 1, 6, 7, 4, 5);    \
+  combine(x, 1, 0, 3, 2, 5, 4, 7, 6);
+#else
+#define FOLD(x, combine)     \
+  combine(x, 2, 3, 0, 1);    \
+  combine(x, 1, 0, 3, 2);
+#endif
 #define ADD_SHUFFLED(x, ...) x += __builtin_shufflevector(x, x, __VA_ARGS__)
 #define TAKE_LARGER(x, ...)                                    \
   {                                                            \

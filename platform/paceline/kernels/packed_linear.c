@@ -3,14 +3,14 @@
 // Row-invariant by construction: output (row, column) is one lane of one accumulator that runs over the input
 // features in order, whatever the number of rows, the tiling of rows or the number of threads is.
 //
-// Layout, in units (see lanes.h): a row of x is its steps one after another. The weight [N, K] lies in panels of 32
-// columns: unit (column n, step s) at panel[n / 32][s][n % 32]; columns behind N are zero. For SILU_MUL a panel
-// holds 16 columns of the gate, then the same 16 of the other factor.
+// Layout, in units (see lanes.h): a row of x is its steps one after another. The weight [N, K] lies in panels of
+// PANEL = 2 * LANES columns: unit (column n, step s) at panel[n / PANEL][s][n % PANEL]; columns behind N are zero. For
+// SILU_MUL a panel holds LANES columns of the gate, then the same columns of the other factor.
 
 #include "lanes.h"
 #include "team.h"
 
-enum { PANEL = 32, MAX_TILE = 12 };
+enum { PANEL = 2 * LANES, MOST_ROWS_OF_TILE = 12, MAX_TILE = LANES == 16 ? MOST_ROWS_OF_TILE : 6 };
 // Up to four rows a core waits for memory, which it fetches well by itself. With more it computes meanwhile, and has to
 // be told early what comes next, in units from here.
 enum { FETCHES_ALONE = 4, AHEAD = 4096 };
@@ -57,7 +57,7 @@ static ALWAYS_INLINE void finish(const LinearCall *call, int64_t row, int64_t co
 
 static ALWAYS_INLINE void tile(const LinearCall *call, int64_t row, const int num_rows, const uint32_t *panel,
                                int64_t column, const int is_bf16) {
-  Lanes low[MAX_TILE], high[MAX_TILE];
+  Lanes low[MOST_ROWS_OF_TILE], high[MOST_ROWS_OF_TILE];
   const int64_t steps = call->steps;
   const uint32_t *x = (const uint32_t *)call->x + row * steps;
 #pragma GCC unroll 12
@@ -78,9 +78,9 @@ static ALWAYS_INLINE void tile(const LinearCall *call, int64_t row, const int nu
   for (int r = 0; r < num_rows; r++) finish(call, row + r, column, low[r], high[r], is_bf16);
 }
 
-#define TILE_CASE(n)                                     \
-  case n:                                                \
-    tile(call, row, n, panel, column, is_bf16);          \
+#define TILE_CASE(n)                                               \
+  case n:                                                          \
+    if (n <= MAX_TILE) tile(call, row, n, panel, column, is_bf16); \
     break;
 
 static ALWAYS_INLINE void panel_rows(const LinearCall *call, const uint32_t *panel, int64_t column, const int is_bf16) {

@@ -10,7 +10,9 @@
 #include "lanes.h"
 #include "team.h"
 
-enum { BLOCK = 64, PARTS = BLOCK / LANES, ROWS_AT_ONCE = 6, ROWS_PER_TILE = 48 };
+enum { BLOCK = 64, PARTS = BLOCK / LANES, ROWS_PER_TILE = 48 };
+// What fits the registers: rows of sums, and neighbouring parts of a block.
+enum { MOST_ROWS = 6, ROWS_AT_ONCE = LANES == 16 ? MOST_ROWS : 2, PARTS_AT_ONCE = 4 };
 
 typedef struct {
   const int32_t *slots;    // [start + num_queries] slot of each place
@@ -73,12 +75,17 @@ static Scratch scratch_for(const AttentionCall *call, int64_t rows) {
   return s;
 }
 
-// Sixteen rows of units become sixteen columns: ever larger squares change places across the diagonal.
+// LANES rows of units become as many columns: ever larger squares change places across the diagonal.
 #define LOW(l, s) ((l) & (s) ? LANES + (l) - (s) : (l))
 #define HIGH(l, s) ((l) & (s) ? LANES + (l) : (l) + (s))
-#define EACH(f, s)                                                                                             \
-  f(0, s), f(1, s), f(2, s), f(3, s), f(4, s), f(5, s), f(6, s), f(7, s), f(8, s), f(9, s), f(10, s), f(11, s), \
-      f(12, s), f(13, s), f(14, s), f(15, s)
+#define FOUR(f, l, s) f(l, s), f(l + 1, s), f(l + 2, s), f(l + 3, s)
+#if LANES == 16
+#define EACH(f, s) FOUR(f, 0, s), FOUR(f, 4, s), FOUR(f, 8, s), FOUR(f, 12, s)
+#elif LANES == 8
+#define EACH(f, s) FOUR(f, 0, s), FOUR(f, 4, s)
+#else
+#define EACH(f, s) FOUR(f, 0, s)
+#endif
 #define SWAP_SQUARES(s)                                      \
   for (int i = 0; i < LANES; i++) {                          \
     if (i & s) continue;                                     \
@@ -91,10 +98,14 @@ static ALWAYS_INLINE void transpose(Units r[LANES]) {
   SWAP_SQUARES(1)
 #pragma GCC unroll 16
   SWAP_SQUARES(2)
+#if LANES > 4
 #pragma GCC unroll 16
   SWAP_SQUARES(4)
+#endif
+#if LANES > 8
 #pragma GCC unroll 16
   SWAP_SQUARES(8)
+#endif
 }
 
 // K (transposed, in units) and V (as float32) of `count` slots. What lies behind them in the block is left as it is.
@@ -130,32 +141,35 @@ static ALWAYS_INLINE void load_block(const AttentionCall *call, const Scratch *s
 // Products of `num_rows` queries with the block's keys, each summed over the dimensions in order.
 static ALWAYS_INLINE void score_rows(const Scratch *s, int64_t row, const int num_rows, int64_t steps, int64_t width,
                                      const int is_bf16) {
-  Lanes sum[ROWS_AT_ONCE][PARTS];
+  for (int part = 0; part < PARTS; part += PARTS_AT_ONCE) {
+    Lanes sum[MOST_ROWS][PARTS_AT_ONCE];
 #pragma GCC unroll 6
-  for (int r = 0; r < num_rows; r++)
+    for (int r = 0; r < num_rows; r++)
 #pragma GCC unroll 4
-    for (int c = 0; c < PARTS; c++) sum[r][c] = ZERO_LANES;
-  for (int64_t step = 0; step < steps; step++) {
-    Units key[PARTS];
+      for (int c = 0; c < PARTS_AT_ONCE; c++) sum[r][c] = ZERO_LANES;
+    for (int64_t step = 0; step < steps; step++) {
+      Units key[PARTS_AT_ONCE];
 #pragma GCC unroll 4
-    for (int c = 0; c < PARTS; c++) key[c] = load_units(s->keys + step * BLOCK + c * LANES);
+      for (int c = 0; c < PARTS_AT_ONCE; c++) key[c] = load_units(s->keys + step * BLOCK + (part + c) * LANES);
 #pragma GCC unroll 6
-    for (int r = 0; r < num_rows; r++) {
-      uint32_t query = s->query[(row + r) * width + step];
+      for (int r = 0; r < num_rows; r++) {
+        uint32_t query = s->query[(row + r) * width + step];
 #pragma GCC unroll 4
-      for (int c = 0; c < PARTS; c++) sum[r][c] = multiply_add(sum[r][c], query, key[c], is_bf16);
+        for (int c = 0; c < PARTS_AT_ONCE; c++) sum[r][c] = multiply_add(sum[r][c], query, key[c], is_bf16);
+      }
     }
-  }
 #pragma GCC unroll 6
-  for (int r = 0; r < num_rows; r++) memcpy(s->weights + (row + r) * BLOCK, sum[r], sizeof sum[r]);
+    for (int r = 0; r < num_rows; r++) memcpy(s->weights + (row + r) * BLOCK + part * LANES, sum[r], sizeof sum[r]);
+  }
 }
 
 // Scores of one row become weights relative to its largest score so far; returns nothing for keys outside the span.
 static ALWAYS_INLINE void weigh_row(const AttentionCall *call, const Scratch *s, int64_t row, Span span) {
-  static const Ints ORDER = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#define PLACE(l, s) (l)
+  static const Ints ORDER = {EACH(PLACE, 0)};
   Lanes score[PARTS], largest = splat(-INFINITY);
   memcpy(score, s->weights + row * BLOCK, sizeof score);
-#pragma GCC unroll 4
+#pragma GCC unroll 16
   for (int c = 0; c < PARTS; c++) {
     Lanes x = score[c] * call->scaling;
     if (call->softcap > 0) {  // softcap * tanh(x / softcap)
@@ -169,7 +183,7 @@ static ALWAYS_INLINE void weigh_row(const AttentionCall *call, const Scratch *s,
   float before = s->top[row], now = max_lanes(largest);
   if (before > now) now = before;
   Lanes total = ZERO_LANES;
-#pragma GCC unroll 4
+#pragma GCC unroll 16
   for (int c = 0; c < PARTS; c++) {
     score[c] = exp_lanes(score[c] - now);
     total += score[c];
@@ -182,17 +196,17 @@ static ALWAYS_INLINE void weigh_row(const AttentionCall *call, const Scratch *s,
   s->rescale[row] = factor;
 }
 
-// Adds the block's values, weighed, to `num_rows` outputs: key after key, `parts` * 16 dimensions from d on.
+// Adds the block's values, weighed, to `num_rows` outputs: key after key, `parts` * LANES dimensions from d on.
 static ALWAYS_INLINE void add_values(const Scratch *s, int64_t row, const int num_rows, Span span, int64_t d,
                                      const int parts, int64_t width) {
-  Lanes sum[ROWS_AT_ONCE][PARTS];
+  Lanes sum[MOST_ROWS][PARTS_AT_ONCE];
 #pragma GCC unroll 6
   for (int r = 0; r < num_rows; r++)
 #pragma GCC unroll 4
     for (int c = 0; c < parts; c++)
       sum[r][c] = load_lanes(s->out + (row + r) * width + d + c * LANES) * s->rescale[row + r];
   for (int k = span.low; k < span.high; k++) {
-    Lanes value[PARTS];
+    Lanes value[PARTS_AT_ONCE];
 #pragma GCC unroll 4
     for (int c = 0; c < parts; c++) value[c] = load_lanes(s->values + k * width + d + c * LANES);
 #pragma GCC unroll 6
@@ -209,18 +223,19 @@ static ALWAYS_INLINE void add_values(const Scratch *s, int64_t row, const int nu
 
 static ALWAYS_INLINE void add_all_values(const Scratch *s, int64_t row, const int num_rows, Span span, int64_t width) {
   int64_t d = 0;
-  for (; d + BLOCK <= width; d += BLOCK) add_values(s, row, num_rows, span, d, PARTS, width);
+  const int64_t together = PARTS_AT_ONCE * LANES;
+  for (; d + together <= width; d += together) add_values(s, row, num_rows, span, d, PARTS_AT_ONCE, width);
   for (; d < width; d += LANES) add_values(s, row, num_rows, span, d, 1, width);
 }
 
-#define FOR_ROWS(count, f, s, row, ...)                                                      \
-  switch (count) {                                                                           \
-    case 1: f(s, row, 1, __VA_ARGS__); break;                                                \
-    case 2: f(s, row, 2, __VA_ARGS__); break;                                                \
-    case 3: f(s, row, 3, __VA_ARGS__); break;                                                \
-    case 4: f(s, row, 4, __VA_ARGS__); break;                                                \
-    case 5: f(s, row, 5, __VA_ARGS__); break;                                                \
-    default: f(s, row, 6, __VA_ARGS__); break;                                               \
+#define ROWS_CASE(n, f, s, row, ...)                  \
+  case n:                                             \
+    if (n <= ROWS_AT_ONCE) f(s, row, n, __VA_ARGS__); \
+    break;
+#define FOR_ROWS(count, f, ...)                                                         \
+  switch (count) {                                                                      \
+    ROWS_CASE(1, f, __VA_ARGS__) ROWS_CASE(2, f, __VA_ARGS__) ROWS_CASE(3, f, __VA_ARGS__) \
+    ROWS_CASE(4, f, __VA_ARGS__) ROWS_CASE(5, f, __VA_ARGS__) ROWS_CASE(6, f, __VA_ARGS__) \
   }
 
 static int same_span(const Span *spans, int64_t count) {

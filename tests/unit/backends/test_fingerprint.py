@@ -42,6 +42,14 @@ def test_what_leaves_the_tokens_alone_leaves_the_fingerprint_alone(config):
     assert _fingerprint(config) == _fingerprint()
 
 
+def test_the_arithmetic_of_the_processor_is_part_of_the_fingerprint(monkeypatch):
+    """Two machines may both compile the layers and still sum bfloat16 products in another order."""
+    before = _fingerprint()
+    monkeypatch.setattr("paceline.backends.fingerprint.decoder_arithmetic", lambda: "other")
+
+    assert _fingerprint() != before
+
+
 def test_numerics_are_part_of_the_fingerprint(monkeypatch):
     """Compiled kernels and their torch forms sum in another order."""
     before = _fingerprint()
