@@ -25,7 +25,7 @@ _COMPILERS = ("cc", "gcc", "clang")
 # rounded once and what twice is up to the source, not to the compiler.
 _FLAGS = ("-O3", "-march=native", "-ffp-contract=off", "-fopenmp", "-shared", "-fPIC", "-std=gnu11")
 _INCLUDE = re.compile(r'^#include "([^"]+)"', re.MULTILINE)
-_COMPILE_TIMEOUT_S = 120
+_COMPILE_TIMEOUT_S = 600  # it takes a quarter of a minute, or several where many processes share few cores
 
 
 @lru_cache
@@ -47,7 +47,7 @@ def load_kernel(name: str) -> ctypes.CDLL | None:
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or error
-        logger.warning("%s could not be compiled and runs in its slower torch form: %s", source.name, detail)
+        logger.warning("%s could not be compiled or loaded, and runs in its slower torch form: %s", source.name, detail)
         return None
 
 

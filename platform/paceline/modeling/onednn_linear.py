@@ -35,3 +35,10 @@ def onednn_available() -> bool:
     return available and all(
         hasattr(torch.ops.mkldnn, name) for name in ("_reorder_linear_weight", "_linear_pointwise")
     )
+
+
+def onednn_packs(dtype: torch.dtype) -> bool:
+    """Whether weights of ``dtype`` can be packed here; bfloat16 takes a processor with AVX-512 or the like."""
+    if dtype is torch.bfloat16:
+        return onednn_available() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())  # noqa: SLF001
+    return dtype is torch.float32 and onednn_available()

@@ -6,8 +6,8 @@ import logging
 import torch
 
 from paceline.kernels.decoder_layers import Epilogue, decoder_kernels
-from paceline.modeling.onednn_linear import OneDnnLinear, onednn_available
-from paceline.modeling.packed_weight import PACKABLE, PackedWeight, packable
+from paceline.modeling.onednn_linear import OneDnnLinear, onednn_packs
+from paceline.modeling.packed_weight import PackedWeight, packable
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def pack_linears(model: torch.nn.Module) -> int:
     for name, module in list(model.named_modules()):
         if kernels is not None and packable(module):
             model.set_submodule(name, PackedLinear(module, kernels))
-        elif onednn_available() and type(module) is torch.nn.Linear and _fits_onednn(module):
+        elif type(module) is torch.nn.Linear and _fits_onednn(module):
             model.set_submodule(name, OneDnnLinear(module))
         else:
             continue
@@ -58,4 +58,4 @@ def release_file(model: torch.nn.Module) -> None:
 
 
 def _fits_onednn(linear: torch.nn.Linear) -> bool:
-    return linear.weight.is_cpu and linear.weight.dtype in PACKABLE
+    return linear.weight.is_cpu and onednn_packs(linear.weight.dtype)

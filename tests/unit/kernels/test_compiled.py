@@ -21,6 +21,32 @@ def test_a_source_that_does_not_compile_is_reported(monkeypatch, caplog, tmp_pat
     assert "error:" in caplog.text
 
 
+def test_a_cache_that_cannot_be_written_is_no_error(monkeypatch, caplog, tmp_path):
+    """The torch form serves, and the log names the folder."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    (tmp_path / "answer.c").write_text("int answer(void) { return 42; }")
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path / "file"))
+
+    assert compiled.load_kernel.__wrapped__("answer") is None
+    assert str(tmp_path / "file") in caplog.text
+
+
+def test_a_library_that_cannot_be_loaded_is_no_error(monkeypatch, caplog, tmp_path):
+    """As in a cache folder from which nothing may be executed."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    (tmp_path / "answer.c").write_text("int answer(void) { return 42; }")
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+
+    def refuse(_):
+        raise OSError("failed to map segment from shared object")
+
+    monkeypatch.setattr(compiled.ctypes, "CDLL", refuse)
+
+    assert compiled.load_kernel.__wrapped__("answer") is None
+    assert "failed to map segment" in caplog.text
+
+
 def test_a_kernel_is_compiled_once(monkeypatch, tmp_path):
     """The second load takes the file that the first one made, and the function is callable."""
     monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))

@@ -1,3 +1,7 @@
+import os
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -30,3 +34,16 @@ def test_a_row_has_the_same_bits_beside_any_others(num_rows):
 
     with torch.inference_mode():
         assert torch.equal(packed(x[3 : 3 + num_rows].contiguous()), packed(x)[3 : 3 + num_rows])
+
+
+def test_a_type_is_packed_only_where_the_processor_can():
+    """Without AVX-512 bfloat16 is left alone: packing it would raise an error while a model is loaded."""
+    script = (
+        "import torch; from paceline.modeling.onednn_linear import *; "
+        "print([OneDnnLinear(torch.nn.Linear(8, 8, dtype=dtype)) and str(dtype)"
+        " for dtype in (torch.float32, torch.bfloat16, torch.float16) if onednn_packs(dtype)])"
+    )
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX2"}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == "['torch.float32']"

@@ -73,7 +73,7 @@ def test_without_a_compiler_onednn_serves(monkeypatch):
 def test_without_both_the_model_stays_as_it_is(monkeypatch):
     """A build that cannot pack runs unpacked."""
     monkeypatch.setattr(packed_linear, "decoder_kernels", lambda: None)
-    monkeypatch.setattr(packed_linear, "onednn_available", lambda: False)
+    monkeypatch.setattr(packed_linear, "onednn_packs", lambda _: False)
     linear = torch.nn.Linear(8, 8)
     model = torch.nn.Sequential(linear)
 
