@@ -24,6 +24,7 @@ from answer_laws import (
 from engine_harness import Harness
 from paceline.core.drafts import DraftProposal, DraftReply, DraftTree
 from paceline.drafting.draft_model import DraftModelDrafter
+from paceline.engine import speculation
 from toy_target import ToyRunner
 
 NODES = 8
@@ -65,7 +66,9 @@ class PruningDrafter(DraftModelDrafter):
 
 
 @functools.cache
-def sampled(verifier: str, num_requests: int, *, made: type[DraftModelDrafter] = DraftModelDrafter) -> Sample:
+def sampled(
+    verifier: str, num_requests: int, *, made: type[DraftModelDrafter] = DraftModelDrafter, adaptive: bool = False
+) -> Sample:
     """Answers of ``num_requests`` seeds."""
     drafter = made(ToyRunner(DRAFT_LAW, VOCAB, num_pages=8192), eos_token_ids=(), max_law_tokens=LAW_TOKENS)
     harness = Harness(
@@ -76,6 +79,7 @@ def sampled(verifier: str, num_requests: int, *, made: type[DraftModelDrafter] =
         step_tokens=2048,
         max_draft_tokens=NODES,
         top_k=TOP_K,
+        adaptive=adaptive,
     )
     sample = sample_of(harness, num_requests, "trees", NODES)
     assert made is not LateDrafter or harness.counted("REROOTED_DRAFTS", group="trees") > num_requests / 10
@@ -108,6 +112,19 @@ def test_pairs_and_conditionals_fit_the_target(verifier):
 def test_sub_trees_that_come_late_keep_the_law():
     """Under rejection, what is left of a tree below the tokens committed meanwhile is verified exactly."""
     check_law(sampled("rejection", 2000, made=LateDrafter))
+
+
+def test_depths_that_follow_what_was_accepted_keep_the_law(monkeypatch):
+    """However wildly depths depend on the rounds before, under rejection too: they are fixed before the draw."""
+
+    def wild(prospects, num_plain, pass_s):
+        return [1 + math.floor(1e4 * prospect.reach[0]) % len(prospect.reach) for prospect in prospects]
+
+    monkeypatch.setattr(speculation, "best_depths", wild)
+    sample = sampled("rejection", 1500, adaptive=True)
+
+    assert len({max(tree_of(r).depths, default=0) for r in sample.rounds}) > 2
+    assert_pairs_and_conditionals(sample.answers)
 
 
 def test_a_tree_pruned_by_what_was_drawn_is_seen():
