@@ -112,5 +112,5 @@ docs: setup ## Generate docs/reference from the config schema and the metric cat
 
 .PHONY: clean
 clean: ## Remove .venv, caches and build outputs
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .benchmarks .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

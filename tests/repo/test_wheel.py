@@ -45,6 +45,19 @@ def test_shipped_configs_are_found_inside_the_wheel(installed):
     assert load_config(found) == load_config(ROOT / "deployments" / "configs" / "local-cpu.yaml")
 
 
+def test_what_is_no_python_ships_too(installed):
+    """Sources of the kernels and the prompts to measure with lie where the code looks for them."""
+    library = ROOT / "platform" / "paceline"
+    site_packages = next((installed / "lib").glob("python*/site-packages"))
+    here, shipped = (
+        {str(path.relative_to(folder)) for kind in ("*.c", "*.h", "*.jsonl") for path in folder.rglob(kind)}
+        for folder in (library, site_packages / "paceline")
+    )
+
+    assert "kernels/decoder_layers.c" in here
+    assert shipped == here
+
+
 def test_the_command_line_works_from_the_wheel(installed):
     """`paceline` runs from the wheel and knows what ships with it."""
     assert "is valid" in _run(installed, "paceline", "config", "validate", "local-cpu")

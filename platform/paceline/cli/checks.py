@@ -14,6 +14,7 @@ import psutil
 
 from paceline.config.cache import cache_dir
 from paceline.config.schema import GatewayConfig, PeerConfig
+from paceline.kernels.compiled import kernels_in_use
 from paceline.rpc.free_port import port_is_free
 
 _GIB = 2**30
@@ -23,6 +24,7 @@ _SHM_WANTED = 200 * 2**20  # object store of a local Ray, with some room
 _DISK_WANTED = 2 * _GIB  # the demo model, its download and its converted copy
 _PEER_PORTS_WANTED = 8
 _RAY_SERIES = "2.60"
+_SMALL_KERNEL = "token_noise"
 
 
 class Status(Enum):
@@ -49,6 +51,7 @@ def run_checks() -> list[Check]:
         check_python,
         check_torch,
         check_device,
+        check_compiler,
         check_cpus,
         check_memory,
         check_shared_memory,
@@ -92,6 +95,18 @@ def check_device() -> Check:
         advice = "Install a CUDA build of torch (TORCH=cu130 make setup) and a driver that it supports."
         return Check("device", Status.WARN, "an NVIDIA GPU that torch cannot use; cpu is used", advice)
     return Check("device", Status.OK, "cpu")
+
+
+def check_compiler() -> Check:
+    """Kernels can be compiled: tried on the smallest one, which is kept."""
+    try:
+        import torch  # noqa: F401, PLC0415  # as above; the kernel shares its OpenMP runtime
+    except ImportError:
+        return Check("compiler", Status.WARN, "unknown without torch", "Install torch first.")
+    if kernels_in_use(_SMALL_KERNEL) != "compiled":
+        advice = "Passes on CPU are about three times as fast with gcc or clang and its OpenMP runtime; install one."
+        return Check("compiler", Status.WARN, "none that works; torch serves instead", advice)
+    return Check("compiler", Status.OK, "kernels can be compiled")
 
 
 def check_cpus() -> Check:

@@ -4,6 +4,7 @@ import pytest
 
 from paceline.cli import checks
 from paceline.cli.checks import Status
+from paceline.kernels.compiled import load_kernel
 from paceline.rpc.free_port import port_is_free
 
 _GIB = 2**30
@@ -66,6 +67,20 @@ def test_a_cache_that_cannot_be_written_to_fails(tmp_path, monkeypatch):
 
     monkeypatch.setattr(checks.os, "access", lambda path, mode: False)
     assert checks.check_cache(tmp_path / "a").status is Status.FAIL
+
+
+def test_a_machine_without_a_compiler_is_told_what_it_would_gain(monkeypatch, tmp_path):
+    """A warning, as everything runs without one too."""
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    load_kernel.cache_clear()
+    try:
+        check = checks.check_compiler()
+    finally:
+        load_kernel.cache_clear()
+
+    assert check.status is Status.WARN
+    assert "gcc" in check.advice
 
 
 def test_missing_shared_memory_is_fine(tmp_path):

@@ -56,7 +56,7 @@ def test_the_real_checks_run_in_the_command(tmp_path):
 
     report = json.loads(ended.stdout)
     names = [check["name"] for check in report["checks"]]
-    assert names[:3] == ["python", "torch", "device"]
+    assert names[:4] == ["python", "torch", "device", "compiler"]
     assert {"memory", "ports", "ray", "cache"} <= set(names)
     failed = [check for check in report["checks"] if check["status"] == "fail"]
     assert report["ok"] is not bool(failed)
