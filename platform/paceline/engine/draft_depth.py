@@ -1,7 +1,8 @@
 """How deep to draft for each sequence of a pass: as deep as it commits more tokens per second.
 
 Drafts make a pass longer, the more so the more sequences share it. At a small batch nearly all drafts
-pay; at a large one only those that are likely to be accepted do, and in the end none (papers 6.1, 6.2).
+pay; at a large one only those that are likely to be accepted do, and in the end none
+(Su et al. 2023, arXiv 2310.18813; Liu et al. 2024, arXiv 2406.14066).
 """
 
 from collections.abc import Callable, Sequence
