@@ -150,7 +150,10 @@ class DraftExchange:
             ask.size = 0  # the answer takes longer than others: the drafter computes the context first
         base = need.from_length if 0 < need.from_length <= len(session.sequence.tokens) else 0
         session.opened = session.opened and base > 0
-        return [session.row_from(base, self.deadline_ms)]
+        request = session.row_from(base, self.deadline_ms)
+        if session.newest is not None and request.budget.max_depth:
+            session.asks[request.context_length] = session.newest  # more may have been committed since it was sent
+        return [request]
 
     def _pause(self, session: SessionLedger, refusal: DraftRefusal) -> None:
         session.outstanding = False

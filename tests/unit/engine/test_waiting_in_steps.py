@@ -178,6 +178,26 @@ def test_two_vain_waits_suspend_a_group_and_probes_find_it_again():
     assert timed.harness.counted("ACCEPTED_TOKENS", group="g") > accepted + 10
 
 
+def test_a_probe_is_in_time_also_where_the_drafter_has_lost_the_session():
+    """It asks for the whole text first, and meanwhile more is committed; the answer to that counts."""
+    state = {"latency": 0.005}
+    timed = Timed(lambda: state["latency"], share=0.9)
+    for _ in range(6):
+        timed.harness.engine.step()
+    state["latency"] = None
+    for _ in range(10):
+        timed.harness.engine.step()
+    assert timed.harness.counted("SUSPENSIONS", group="g") == 1
+    state["latency"] = 0.005
+    timed.coin.sessions.pop([f"r{index}/1#0" for index in range(len(PROMPTS))])
+    accepted = timed.harness.counted("ACCEPTED_TOKENS", group="g")
+    for _ in range(9):
+        timed.harness.engine.step()
+
+    assert timed.harness.counted("ACCEPTED_TOKENS", group="g") > accepted
+    timed.run()
+
+
 def test_a_group_that_never_answered_is_given_up_too():
     """Dead from the first message: after some tokens it is asked in few rounds only."""
     timed = Timed(constant(None)).run()
