@@ -5,6 +5,7 @@ import random
 import pytest
 
 from enumeration import (
+    RESHAPED,
     ChainCase,
     assert_exact,
     chains_ending_at,
@@ -31,17 +32,7 @@ def random_case(index: int) -> ChainCase:
     scale = dice.choice([0.5, 1.5, 3.0])
     params = SamplingParams(temperature=dice.choice([1.0, 0.6, 1.7]))
     if index % 3 == 0:
-        params = dice.choice(
-            [
-                SamplingParams(top_p=0.8),
-                SamplingParams(top_k=2),
-                SamplingParams(min_p=0.3),
-                SamplingParams(presence_penalty=1.0, frequency_penalty=0.5),
-                SamplingParams(repetition_penalty=1.8),
-                SamplingParams(bad_words=((1, 2), (0,))),
-                SamplingParams(min_tokens=2, logit_bias=((2, 1.5),)),
-            ]
-        )
+        params = dice.choice(RESHAPED)
     return ChainCase(
         vocab,
         depth,

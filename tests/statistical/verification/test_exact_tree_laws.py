@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from enumeration import ChainCase, verdict_law
+from enumeration import RESHAPED, ChainCase, verdict_law
 from known_laws import alternating, fixed
 from paceline.core.drafts import DraftTree
 from paceline.core.sampling_params import SamplingParams
@@ -29,17 +29,7 @@ SHAPES: dict[str, Shape] = {
     "two by two": (-1, -1, 0, 0, 1),
     "deep": (-1, -1, 0, 2),
 }
-PARAMS = [
-    SamplingParams(),
-    SamplingParams(temperature=0.6),
-    SamplingParams(top_p=0.8),
-    SamplingParams(top_k=2),
-    SamplingParams(min_p=0.3),
-    SamplingParams(presence_penalty=1.0, frequency_penalty=0.5),
-    SamplingParams(repetition_penalty=1.8),
-    SamplingParams(bad_words=((1, 2), (0,))),
-    SamplingParams(min_tokens=2, logit_bias=((2, 1.5),)),
-]
+PARAMS = [SamplingParams(), SamplingParams(temperature=0.6), *RESHAPED]
 
 
 def depth_of(shape: Shape) -> int:

@@ -1,24 +1,23 @@
 """Known mistakes of speculative sampling, planted one at a time: the suite's checks must see each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-import torch
 
 from enumeration import ChainCase, Tokens, assert_exact, drawn_chains
 from known_laws import alternating, fixed
 from noise_checks import assert_independent_draws
 from paceline.core.drafts import SparseLaw
 from paceline.core.sampling_params import SamplingParams
-from paceline.verification import block, coupled, draft_draw, draws, noise, walk
+from paceline.verification import block, draft_draw, draws, noise, walk
 from paceline.verification.draws import CounterDraws
 from paceline.verification.law import TokenLaw, sparse_probabilities
 from paceline.verification.noise import NoiseKey, Purpose, row_key
-from paceline.verification.rejection import Remainder
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.verifier import VerifyRow, make_verifier
 from paceline.verification.walk import Walk
+from planted_bugs import Check, Plant, fresh_draw_on_mismatch, remainder_at_the_draft_only, target_instead_of_residual
 from sampled_laws import assert_sampled_law
 from toy_target import hashed_law
 
@@ -30,9 +29,6 @@ PENALISED = replace(CASE, params=SamplingParams(presence_penalty=1.5))
 MILD = ChainCase(3, 3, hashed_law(3, scale=0.7, salt=4), hashed_law(3, scale=0.7, salt=5))
 MUCH_REJECTED = ChainCase(2, 3, fixed(0.5, 0.5), fixed(0.8, 0.2))
 
-Plant = Callable[[pytest.MonkeyPatch], None]
-Check = Callable[[], None]
-
 
 def exact(verifier: str, case: ChainCase = CASE, **kwargs) -> Check:
     return lambda: assert_exact(verifier, case, **kwargs)
@@ -42,20 +38,8 @@ def sampled(verifier: str, case: ChainCase = MUCH_REJECTED) -> Check:
     return lambda: assert_sampled_law(verifier, case, num_samples=1500, length=4)
 
 
-def target_instead_of_residual(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TokenLaw, "reweighted", lambda self, token_ids, weights: self)
-
-
 def residual_at_the_draft_only(patch: pytest.MonkeyPatch) -> None:
-    """Only the rejected draft loses its share of q; every other id keeps all of p."""
-
-    tested: list[int] = []
-    weight, reject = Remainder.weight, Remainder.reject
-
-    def reject_one(self: Remainder, draft_probs: torch.Tensor) -> None:
-        only = torch.zeros_like(draft_probs)
-        only[tested[-1]] = draft_probs[tested[-1]]
-        reject(self, only)
+    """In `block` too, whose residual is its own."""
 
     def residual_law(self: block._Prefix) -> TokenLaw:
         if not self.draft:
@@ -65,8 +49,7 @@ def residual_at_the_draft_only(patch: pytest.MonkeyPatch) -> None:
         left[slot] = (left[slot] - self.draft_probs[slot]).clamp(min=0.0)
         return self.law.reweighted(self.draft.support, left / self.weight)
 
-    patch.setattr(Remainder, "weight", lambda self, slot: (tested.append(slot), weight(self, slot))[1])
-    patch.setattr(Remainder, "reject", reject_one)
+    remainder_at_the_draft_only(patch)
     patch.setattr(block._Prefix, "residual_law", residual_law)
 
 
@@ -87,21 +70,6 @@ def stop_at_first_failure(patch: pytest.MonkeyPatch) -> None:
         return not failed
 
     patch.setattr(block, "passes", passes)
-
-
-def fresh_draw_on_mismatch(patch: pytest.MonkeyPatch) -> None:
-    def verify(walk: Walk, chance: draws.Draws):
-        while True:
-            law = yield from walk.law()
-            token_id = yield from walk.draw(law, walk.key(Purpose.TARGET))
-            child = walk.child_of(token_id)
-            if child is None:
-                if walk.row.tree.children(walk.node):
-                    token_id = yield from walk.draw(law, walk.key(Purpose.RESIDUAL))
-                return walk.verdict(token_id)
-            walk.descend(child)
-
-    patch.setattr(coupled, "verify", verify)
 
 
 def one_uniform_for_all_positions(patch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,5 @@
 """Known mistakes on draft trees, planted one at a time: the suite's checks must see each."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,13 +8,12 @@ import torch
 from enumeration import ChainCase
 from known_laws import alternating, fixed
 from paceline.core.sampling_params import SamplingParams
-from paceline.verification import coupled, rejection
+from paceline.verification import rejection
 from paceline.verification.draws import CounterDraws
-from paceline.verification.law import TokenLaw
-from paceline.verification.noise import Purpose
 from paceline.verification.rejection import Remainder
 from paceline.verification.sampler_state import SamplerState
 from paceline.verification.walk import LawAsk, Walk
+from planted_bugs import Check, Plant, fresh_draw_on_mismatch, remainder_at_the_draft_only, target_instead_of_residual
 from sampled_laws import assert_sampled_law
 from tree_enumeration import Shape, TreeSource, assert_exact_tree, drawn_trees, trees_pruned_by_value
 
@@ -34,26 +32,9 @@ MASKED = replace(
 # Of the ids that p has more of than q, the second test accepts one with 0.44 after the first has failed with 0.5.
 TWO_TESTS = ChainCase(3, 2, fixed(0.3, 0.4, 0.3), fixed(0.6, 0.3, 0.1))
 
-Plant = Callable[[pytest.MonkeyPatch], None]
-Check = Callable[[], None]
-
 
 def exact(verifier: str, case: ChainCase = CASE, *, trees: TreeSource = drawn_trees) -> Check:
     return lambda: assert_exact_tree(verifier, case, TREE, trees=trees)
-
-
-def residual_at_the_draft_only(patch: pytest.MonkeyPatch) -> None:
-    """Only the rejected draft loses its share of q; every other id keeps all of p."""
-    tested: list[int] = []
-    weight, reject = Remainder.weight, Remainder.reject
-
-    def reject_one(self: Remainder, draft_probs: torch.Tensor) -> None:
-        only = torch.zeros_like(draft_probs)
-        only[tested[-1]] = draft_probs[tested[-1]]
-        reject(self, only)
-
-    patch.setattr(Remainder, "weight", lambda self, slot: (tested.append(slot), weight(self, slot))[1])
-    patch.setattr(Remainder, "reject", reject_one)
 
 
 def siblings_against_the_unchanged_target(patch: pytest.MonkeyPatch) -> None:
@@ -94,25 +75,6 @@ def draft_law_is_not_renormalised(patch: pytest.MonkeyPatch) -> None:
 def draft_law_keeps_the_rejected_sibling(patch: pytest.MonkeyPatch) -> None:
     """Draws without replacement, tested as if with it."""
     patch.setattr(rejection, "without", lambda draft_probs, slot: draft_probs)
-
-
-def target_instead_of_residual(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(TokenLaw, "reweighted", lambda self, token_ids, weights: self)
-
-
-def fresh_draw_on_mismatch(patch: pytest.MonkeyPatch) -> None:
-    def verify(walk: Walk, draws):
-        while True:
-            law = yield from walk.law()
-            token_id = yield from walk.draw(law, walk.key(Purpose.TARGET))
-            child = walk.child_of(token_id)
-            if child is None:
-                if walk.row.tree.children(walk.node):
-                    token_id = yield from walk.draw(law, walk.key(Purpose.RESIDUAL))
-                return walk.verdict(token_id)
-            walk.descend(child)
-
-    patch.setattr(coupled, "verify", verify)
 
 
 def logits_by_depth(patch: pytest.MonkeyPatch) -> None:
@@ -162,7 +124,7 @@ def sampled_siblings() -> None:
 
 
 BUGS: dict[str, tuple[Plant, Check]] = {
-    "takes q from the rejected draft only": (residual_at_the_draft_only, exact("rejection")),
+    "takes q from the rejected draft only": (remainder_at_the_draft_only, exact("rejection")),
     "siblings against the unchanged target": (siblings_against_the_unchanged_target, exact("rejection")),
     "the residual is not renormalised between siblings": (mass_is_not_renormalised, exact("rejection")),
     "the draft law is not renormalised between siblings": (draft_law_is_not_renormalised, exact("rejection")),
