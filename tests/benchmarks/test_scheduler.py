@@ -16,5 +16,5 @@ def test_schedule(benchmark, running):
     while harness.scheduler.waiting or not all(s.decoding for s in harness.scheduler.running):
         harness.engine.step()
 
-    plan = benchmark(harness.scheduler.schedule, 8)
+    plan = benchmark(harness.scheduler.schedule, lambda _: 8)
     assert len(plan.rows) == running
