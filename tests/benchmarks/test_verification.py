@@ -16,21 +16,23 @@ SHAPES = {
     "chain of 4": tuple(range(-1, 3)),
     "tree of 60": (-1,) * 4 + tuple(parent for parent in range(14) for _ in range(4)),
 }
+DEPTHS = {"chain of 4": 4, "tree of 60": 3}
 LAW_TOKENS = 64
 
 
 def rows_for(shape: tuple[int, ...], num_rows: int, *, right: bool, laws: bool) -> list[VerifyRow]:
-    """Rows whose first branch is what the target draws, or whose every draft is wrong."""
+    """Rows whose first branch is what the target draws, or whose drafts are ids that it never draws."""
     samplers = states(num_rows, temperature=0.8, top_p=0.95)
     scores = logits(num_rows * (1 + len(shape)))
     verifier, rows = make_verifier("coupled"), []
     for index, state in enumerate(samplers):
         share = scores[index * (1 + len(shape)) : (index + 1) * (1 + len(shape))]
         law = wire_law(target_laws([share[0]], [state])[0], LAW_TOKENS)
+        drafts = law.token_ids if laws else share[0].argsort().tolist()
         tokens: tuple[int, ...] = ()
         for node, parent in enumerate(shape):
             rank = shape[:node].count(parent)
-            tokens += (law.token_ids[rank % len(law.token_ids)],)
+            tokens += (drafts[rank % len(drafts)],)
         if right:
             tokens = _on_the_first_branch(verifier, state, share, shape, tokens)
         tree = DraftTree(tokens, shape)
@@ -55,10 +57,11 @@ def _on_the_first_branch(verifier, state, share, shape, tokens):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("right", [True, False], ids=["right", "wrong"])
 def test_coupled(benchmark, shape, num_rows, right):
-    """One round of every row."""
+    """One round of every row: down to the end of a branch, or no further than the root."""
     rows = rows_for(SHAPES[shape], num_rows, right=right, laws=False)
+    verdicts = benchmark(make_verifier("coupled").verify, rows)
 
-    assert len(benchmark(make_verifier("coupled").verify, rows)) == num_rows
+    assert [verdict.accepted for verdict in verdicts] == [DEPTHS[shape] if right else 0] * num_rows
 
 
 @pytest.mark.parametrize("num_rows", [1, 16])
@@ -75,9 +78,11 @@ def test_draw(benchmark, form):
     """One id from a whole vocabulary."""
     row = NoisyRow(logits(1)[0], None, 12345)
     if form == "compiled":
-        benchmark(best_slots, [row], count=1)
+        (found,) = benchmark(best_slots, [row])
     else:
-        benchmark(best_slots_torch, row, count=1)
+        found = benchmark(best_slots_torch, row, count=1)
+
+    assert [slot for slot, _ in found] == [slot for slot, _ in best_slots_torch(row, count=1)]
 
 
 def test_log_total(benchmark):
