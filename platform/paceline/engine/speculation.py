@@ -223,7 +223,8 @@ class Speculation:
             return
         own, name = self.drafter_of(sequence), session_name(sequence.key, sequence.choice)
         for group in self._exchange.groups.values():
-            if group.name != own and group.drafter.live and self._sampler.takes(group.name, share):
+            remote = not group.local  # one of this process would draft in the target's time
+            if remote and group.name != own and group.drafter.live and self._sampler.takes(group.name, share):
                 session = self._new_session(f"{name}@{group.name}", group.name, sequence, shadow=True)
                 self._shadows.setdefault(sequence, []).append(session)
 

@@ -45,7 +45,7 @@ def test_a_proposal_for_another_text_says_nothing():
     assert against(4, tree=DraftTree((), ())) == Comparison(0, 0, decided=True)
 
 
-def run(make_drafter, *, share, drafter=None, num=6, length=60):
+def run(make_drafter, *, share, drafter=None, num=6, length=60, local=False):
     prompts = [(index, *BASE) for index in range(num)]
     plain = Harness(ToyRunner(LAW, VOCAB))
     for index, prompt in enumerate(prompts):
@@ -53,7 +53,7 @@ def run(make_drafter, *, share, drafter=None, num=6, length=60):
     plain.run()
     references = [p + plain.ids(f"r{i}/1") for i, p in enumerate(prompts)]
     shadow = make_drafter(references)
-    harness = Harness(ToyRunner(LAW, VOCAB), {"g": shadow}, local=False, shadow_share=share)
+    harness = Harness(ToyRunner(LAW, VOCAB), {"g": shadow}, local=local, shadow_share=share)
     for index, prompt in enumerate(prompts):
         harness.submit(f"r{index}/1", prompt, seed=index, max_tokens=length, drafter=drafter)
     harness.run()
@@ -100,6 +100,13 @@ def test_few_sequences_are_sampled_at_a_small_share():
     _, _, shadow = run(OracleDrafter, share=0.03, num=16, length=24)
 
     assert 0 < shadow.num_proposals <= 0.06 * 16 * 24
+
+
+def test_a_drafter_in_this_process_is_not_asked():
+    """It would draft in the target's time, and plain decoding would not be plain."""
+    _, _, shadow = run(OracleDrafter, share=0.25, local=True)
+
+    assert shadow.num_proposals == 0
 
 
 @pytest.mark.parametrize("how", ["share", "switch"])
