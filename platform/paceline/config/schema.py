@@ -197,7 +197,7 @@ class Tunables(Section):
     draft_wait_share: float = Field(default=1.0, ge=0, le=4)
     """Longest time that a row waits for remote drafts, in passes of the target; shorter where waiting does not pay."""
     shadow_share: float = Field(default=0.03, ge=0, le=0.25)
-    """Share of rounds in which a remote drafter group that is not used proposes, for comparison with what is committed."""
+    """Share of rounds in which an unused remote drafter group proposes, for comparison with what is committed."""
     link_deadline_ms: int = Field(default=2000, ge=1)
     """A remote draft that arrives later than this after it was asked for is not used."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
