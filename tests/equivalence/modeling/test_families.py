@@ -74,6 +74,20 @@ def test_whole_prompt_then_decode_matches_stock(family, kernels):
     assert worst_difference([text], stock) < TOLERANCE
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [("bfloat16", 0.08), ("float16", 0.01)])
+def test_half_precision_is_near_stock(family, kernels, dtype, tolerance):
+    """In half precision the logits differ from those of float32 by rounding only; float16 has no compiled layers."""
+    folder, stock = family
+    runner = ModelRunner(load_model(folder, dtype=dtype), num_pages=32, page_size=4)
+    (token_ids,) = texts(random.Random(4), 30)
+    text = PagedText(runner, token_ids)
+    text.keep(20, runner.forward([text.row(20)]))
+    text.keep(10, runner.forward([text.row(10)]))
+
+    expected = stock_logits(stock, token_ids)
+    assert (torch.cat(text.logits) - expected).norm() < tolerance * expected.norm()
+
+
 def test_drafts_are_verified_in_one_pass_and_rolled_back(family, kernels):
     """A pass over a token and its drafts gives the logits after each of them; a rejected tail leaves no trace."""
     folder, stock = family
