@@ -60,6 +60,17 @@ def test_ties_go_to_the_lower_id() -> None:
     assert [slot for slot, _ in best_slots_torch(row, count=3)] == [0, 1, 2]
 
 
+def test_no_close_winner_is_missed() -> None:
+    """Among thousands of rows of nearly equal weights some are won by a hair: no bound on noise is too low."""
+    generator = torch.Generator().manual_seed(4)
+    weights = 0.01 * torch.randn(3000, 2000, generator=generator)
+    keys = torch.randint(2**62, (3000,), generator=generator)
+    scores = weights.double() + gumbel(token_bits(keys[:, None], torch.arange(2000)))
+
+    rows = [NoisyRow(row, None, key) for row, key in zip(weights, keys.tolist(), strict=True)]
+    assert [best[0].slot for best in token_noise.best_slots(rows, count=1)] == scores.argmax(dim=1).tolist()
+
+
 def test_bound_holds_in_the_far_tail() -> None:
     """Over millions of ids of equal weight the winner has the largest noise there is."""
     size = 3_000_000
