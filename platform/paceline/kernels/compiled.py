@@ -16,6 +16,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from filelock import FileLock
+
 from paceline.config.cache import cache_dir
 
 logger = logging.getLogger(__name__)
@@ -43,7 +45,7 @@ def load_kernel(name: str) -> ctypes.CDLL | None:
     library = _library_path(source, compiler)
     try:
         if not library.exists():
-            _compile(compiler, source, library)
+            _compile_once(compiler, source, library)
         return ctypes.CDLL(str(library))
     except (OSError, subprocess.SubprocessError) as error:
         detail = getattr(error, "stderr", "") or error
@@ -80,9 +82,16 @@ def _cpu_features() -> str:
     return next((line for line in lines if line.startswith(("flags", "Features"))), os.uname().machine)
 
 
+def _compile_once(compiler: str, source: Path, library: Path) -> None:
+    """Compile unless a process that started at the same time has done so meanwhile."""
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(library.with_suffix(".lock")):
+        if not library.exists():
+            _compile(compiler, source, library)
+
+
 def _compile(compiler: str, source: Path, library: Path) -> None:
     """Compile beside the final place and rename, so that a process that starts meanwhile sees all or nothing."""
-    library.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         built = Path(folder) / library.name
         subprocess.run(  # noqa: S603 - a compiler from PATH over a source of this package

@@ -1,5 +1,8 @@
 """Kernels are compiled where a compiler is, and their absence is never an error."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 from paceline.kernels import compiled
 
 
@@ -75,3 +78,21 @@ def test_a_changed_include_is_another_library(monkeypatch, tmp_path):
     for value in (1, 2):
         (tmp_path / "value.h").write_text(f"#define VALUE {value}")
         assert compiled.load_kernel.__wrapped__("answer").answer() == value
+
+
+def test_processes_that_start_together_compile_once(monkeypatch, tmp_path):
+    """All others wait for the first and load what it made."""
+    monkeypatch.setattr(compiled, "__file__", str(tmp_path / "compiled.py"))
+    monkeypatch.setenv("PACELINE_CACHE", str(tmp_path))
+    (tmp_path / "answer.c").write_text("int answer(void) { return 42; }")
+    compilations = []
+    compile_really = compiled._compile
+    monkeypatch.setattr(
+        compiled, "_compile", lambda *args: (compilations.append(args), time.sleep(0.2), compile_really(*args))
+    )
+
+    with ThreadPoolExecutor(4) as pool:
+        libraries = list(pool.map(lambda _: compiled.load_kernel.__wrapped__("answer"), range(4)))
+
+    assert [library.answer() for library in libraries] == [42] * 4
+    assert len(compilations) == 1
