@@ -2,6 +2,7 @@
 
 import functools
 import math
+import random
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from answer_laws import (
     sample_of,
 )
 from engine_harness import Harness
-from paceline.core.drafts import DraftProposal, DraftReply, DraftTree
+from paceline.core.drafts import DraftProposal, DraftReply, DraftRequest, DraftTree
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.engine import speculation
 from toy_target import ToyRunner
@@ -41,6 +42,33 @@ class LateDrafter(DraftModelDrafter):
     def collect(self, timeout_s: float) -> list[DraftReply]:
         held, self._held = self._held, super().collect(timeout_s)
         return held
+
+
+class UnreliableDrafter(DraftModelDrafter):
+    """Loses sessions and replies, sends others late or twice; never by looking at what was drawn."""
+
+    def __init__(self, *args, **options) -> None:
+        super().__init__(*args, **options)
+        self._rng = random.Random(5)
+        self._tick = 0
+        self._held: list[tuple[int, DraftReply]] = []  # with the call of `collect` that brings it
+
+    def request(self, rows: Sequence[DraftRequest]) -> None:
+        self.close([row.session for row in rows if self._rng.random() < 0.05])
+        super().request(rows)
+
+    def collect(self, timeout_s: float) -> list[DraftReply]:
+        self._tick += 1
+        for reply in super().collect(timeout_s):
+            drafts = isinstance(reply, DraftProposal) and len(reply.tree)
+            fate = self._rng.random() if drafts else 0.5
+            if fate > 0.15:
+                self._held.append((self._tick + (self._rng.choice((0, 0, 1, 2, 3)) if drafts else 0), reply))
+            if fate > 0.7:
+                self._held.append((self._tick + self._rng.choice((1, 2, 3, 4)), reply))
+        ready = [reply for tick, reply in self._held if tick <= self._tick]
+        self._held = [(tick, reply) for tick, reply in self._held if tick > self._tick]
+        return ready
 
 
 class PruningDrafter(DraftModelDrafter):
@@ -124,6 +152,32 @@ def test_depths_that_follow_what_was_accepted_keep_the_law(monkeypatch):
     sample = sampled("rejection", 1500, adaptive=True)
 
     assert len({max(tree_of(r).depths, default=0) for r in sample.rounds}) > 2
+    assert_pairs_and_conditionals(sample.answers)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("verifier", ["rejection", "coupled"])
+def test_an_unreliable_drafter_keeps_the_law(verifier, monkeypatch):
+    """Lost sessions, lost, late and doubled replies, random cuts and depths cost drafts, never the law."""
+    rng = random.Random(1)
+    shorten = speculation.shorten
+
+    def cut(proposal, *, max_nodes, max_depth):
+        return shorten(
+            proposal,
+            max_nodes=min(max_nodes, rng.choice((1, 2, 3, 5, 8))),
+            max_depth=min(max_depth, rng.choice((1, 2, 4))),
+        )
+
+    monkeypatch.setattr(speculation, "shorten", cut)
+    monkeypatch.setattr(
+        speculation,
+        "best_depths",
+        lambda prospects, num_plain, pass_s: [rng.randint(0, min(4, len(p.reach))) for p in prospects],
+    )
+    sample = sampled(verifier, 4000, made=UnreliableDrafter, adaptive=True)
+
+    assert len(sample.rounds) > 1000
     assert_pairs_and_conditionals(sample.answers)
 
 
