@@ -69,7 +69,7 @@ class EngineConfig(Section):
     step_tokens: int = Field(default=512, ge=1)
     """Target size of a pass, in tokens. Prompts get a quarter or more; many decoding sequences may make it larger."""
     threads: int = Field(default=2, ge=1, le=256)
-    """Threads of the target's arithmetic on CPU."""
+    """Threads of the target's arithmetic on CPU. Two pay only where both cores are free for them."""
     step_timeout_s: float = Field(default=60.0, gt=0)
     """A replica on which work waits this long without any progress calls itself unhealthy."""
     first_step_timeout_s: float = Field(default=600.0, gt=0)
