@@ -2,9 +2,8 @@
 
 import asyncio
 import contextlib
-import dataclasses
 import logging
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -16,7 +15,7 @@ from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.errors import TargetUnavailableError
-from paceline.gateway.target_pool import PoolSnapshot
+from paceline.gateway.target_pool import PlaceWish, PoolSnapshot
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve.attempt_hold import AttemptHold, HoldResponse
@@ -28,7 +27,6 @@ from paceline_serve.target_peer import TargetPeer
 
 logger = logging.getLogger(__name__)
 
-_MAX_ATTEMPTS = 3
 _AVOID_S = 5.0  # a replica whose stream broke is not chosen again for this long, if there are others
 _NEWS_S = 0.05  # Ray Serve may choose a new replica before this loop has heard of it
 
@@ -58,9 +56,14 @@ class ServeTargetPool:
         self._retiring: dict[asyncio.Task[None], TargetPeer] = {}
         self._avoid_until: dict[str, float] = {}  # by replica id
         self._identity: ModelIdentity | None = None
+        self._identities: dict[str, ModelIdentity] = {}  # by replica id
         self._is_closed = False
         self._slots: SlotQueue[Any] = SlotQueue(
-            self._reserve, max_taken=max_taken, is_empty=lambda: not self._peers, on_change=self._count
+            self._reserve,
+            suits=self._suits,
+            max_taken=max_taken,
+            is_empty=lambda: not self._peers,
+            on_change=self._count,
         )
         membership.watch(TARGET, self._on_members)
 
@@ -79,28 +82,11 @@ class ServeTargetPool:
             ready=bool(loads),
         )
 
-    async def stream(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:
-        """Run a request on one replica; see `TargetPool.stream`.
-
-        An attempt that fails before its first chunk is repeated on another replica.
-        """
-        request_id = request.key.rpartition("/")[0]
-        for attempt in range(1, _MAX_ATTEMPTS + 1):
-            started = False
-            attempt_request = dataclasses.replace(request, key=f"{request_id}/{attempt}")
-            # Outside the `try`: whoever has waited for a place in vain does not wait again.
-            async with self._slots.take(admitted=attempt > 1) as lease:
-                try:
-                    async with contextlib.aclosing(self._attempt(attempt_request, lease)) as batches:
-                        async for batch in batches:
-                            started = True
-                            yield batch
-                except TargetUnavailableError as error:
-                    if started or attempt == _MAX_ATTEMPTS:
-                        raise
-                    logger.warning("attempt %s failed before its first token: %s", attempt_request.key, error)
-                else:
-                    return
+    @contextlib.asynccontextmanager
+    async def place(self, wish: PlaceWish) -> AsyncIterator["ReplicaPlace"]:
+        """A place on one replica; see `TargetPool.place`."""
+        async with self._slots.take(wish) as lease:
+            yield ReplicaPlace(self, lease)
 
     async def close(self) -> None:
         """End everything that still runs."""
@@ -112,9 +98,10 @@ class ServeTargetPool:
         await asyncio.gather(*retiring, return_exceptions=True)
         await asyncio.gather(*(target.close() for target in (*self._peers.values(), *retiring.values())))
 
-    async def _attempt(
+    async def stream_on(
         self, request: GenerationRequest, lease: Lease[Any]
     ) -> AsyncGenerator[Sequence[GenerationChunk], None]:
+        """Run an attempt at a place that was taken; see `Place.stream`."""
         replica_id = lease.selection.replica_id
         if replica_id not in self._peers:
             await asyncio.sleep(_NEWS_S)
@@ -133,6 +120,13 @@ class ServeTargetPool:
             self._avoid_until[replica_id] = self._loop.time() + _AVOID_S
             raise
 
+    def identity_of(self, replica_id: str) -> ModelIdentity:
+        """What a replica serves. Raises TargetUnavailableError if it has left."""
+        identity = self._identities.get(replica_id)
+        if identity is None:
+            raise TargetUnavailableError("the replica has just left")
+        return identity
+
     def _dispatch(self, selection: Any, key: str) -> HoldResponse:
         try:
             return self._hold.dispatch(selection, key)
@@ -143,10 +137,14 @@ class ServeTargetPool:
         self._metrics.set(catalogue.QUEUED_REQUESTS, self._slots.num_waiting)
         self._metrics.set(catalogue.OPEN_STREAMS, self._slots.num_held)
 
-    def _reserve(self) -> AbstractAsyncContextManager[Any]:
+    def _reserve(self, wish: PlaceWish) -> AbstractAsyncContextManager[Any]:
         now = self._loop.time()
         self._avoid_until = {replica: until for replica, until in self._avoid_until.items() if until > now}
-        return self._hold.choose_replica(exclude=tuple(self._avoid_until))
+        return self._hold.choose_replica(exclude=(*self._avoid_until, *wish.exclude))
+
+    @staticmethod
+    def _suits(wish: PlaceWish, selection: Any) -> bool:
+        return selection.replica_id not in wish.exclude
 
     def _on_members(self, members: Members) -> None:
         """Any thread: Ray Serve pushed the target group's replicas."""
@@ -161,15 +159,34 @@ class ServeTargetPool:
         # Also one that opened another port under its old id.
         for replica_id in [key for key, target in self._peers.items() if endpoints.get(key) != target.endpoint]:
             self._retire(self._peers.pop(replica_id))
+            self._identities.pop(replica_id)
         for replica_id in endpoints.keys() - self._peers.keys():
             self._peers[replica_id] = TargetPeer(endpoints[replica_id], peer=self._peer)
-            self._identity = decode_identity(present[replica_id].metadata["identity"])
+            self._identity = self._identities[replica_id] = decode_identity(present[replica_id].metadata["identity"])
         logger.info("target replicas: %s", ", ".join(sorted(self._peers)) or "none")
 
     def _retire(self, target: TargetPeer) -> None:
         task = asyncio.create_task(target.retire())
         self._retiring[task] = target
         task.add_done_callback(self._retiring.pop)
+
+
+class ReplicaPlace:
+    """Implements `paceline.gateway.target_pool.Place`."""
+
+    def __init__(self, pool: ServeTargetPool, lease: Lease[Any]) -> None:
+        self.replica_id: str = lease.selection.replica_id
+        self._pool = pool
+        self._lease = lease
+
+    @property
+    def identity(self) -> ModelIdentity:
+        """What the replica serves. Raises TargetUnavailableError if it has left."""
+        return self._pool.identity_of(self.replica_id)
+
+    def stream(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:
+        """Run one attempt here; see `Place.stream`."""
+        return self._pool.stream_on(request, self._lease)
 
 
 def _merge_groups(loads: Sequence[TargetLoad]) -> tuple[DrafterGroupStatus, ...]:

@@ -13,12 +13,14 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Generic, TypeVar
 
 from paceline.errors import OverloadedError, TargetUnavailableError
+from paceline.gateway.target_pool import PlaceWish
 
 logger = logging.getLogger(__name__)
 
 Selection = TypeVar("Selection")
 
-Reserve = Callable[[], AbstractAsyncContextManager[Selection]]
+Reserve = Callable[[PlaceWish], AbstractAsyncContextManager[Selection]]
+Suits = Callable[[PlaceWish, Selection], bool]
 
 _RETRY_AFTER_S = 1.0
 _CLOSED = "the gateway is going down"
@@ -44,6 +46,7 @@ class SlotQueue(Generic[Selection]):
         self,
         reserve: Reserve[Selection],
         *,
+        suits: Suits[Selection] = lambda _wish, _selection: True,
         max_taken: int,
         max_reserving: int = 4,
         is_empty: Callable[[], bool] = lambda: False,
@@ -57,6 +60,7 @@ class SlotQueue(Generic[Selection]):
         ``on_change`` is called after every change of `num_waiting` or `num_held`.
         """
         self._reserve = reserve
+        self._suits = suits
         self._max_taken = max_taken
         self._max_reserving = max_reserving
         self._is_empty = is_empty
@@ -79,18 +83,18 @@ class SlotQueue(Generic[Selection]):
         return self._num_held
 
     @asynccontextmanager
-    async def take(self, *, admitted: bool = False) -> AsyncIterator[Lease[Selection]]:
+    async def take(self, wish: PlaceWish) -> AsyncIterator[Lease[Selection]]:
         """A place for the length of the block.
 
-        ``admitted`` is for a further attempt of a request that was let in before: a full queue does not refuse it,
-        because what fills the queue may be its own earlier place, which goes back later.
+        A full queue does not refuse a further attempt of a request that was let in before, because what fills the
+        queue may be its own earlier place, which goes back later.
 
         Raises OverloadedError if the queue is full, TargetUnavailableError if there is no replica or the queue
         is closed.
         """
         if self._is_closed:
             raise TargetUnavailableError(_CLOSED)
-        if not admitted and self.num_waiting + self._num_held >= self._max_taken:
+        if not wish.resumed and self.num_waiting + self._num_held >= self._max_taken:
             raise OverloadedError("The gateway's queue", _RETRY_AFTER_S)
         lease = await self._wait()
         try:
@@ -142,7 +146,7 @@ class SlotQueue(Generic[Selection]):
     async def _reserve_one(self) -> None:
         reserving = True
         try:
-            async with self._reserve() as selection:
+            async with self._reserve(PlaceWish()) as selection:
                 self._num_reserving -= 1
                 reserving = False
                 await self._hand_over(selection)

@@ -12,6 +12,9 @@
     ├── ServerError                    the platform's fault or its load
     │   ├── OverloadedError
     │   ├── TargetUnavailableError
+    │   │   ├── TargetLostError        within the gateway: the answer goes on elsewhere
+    │   │   └── TargetLeavingError     within the gateway: the answer goes on elsewhere
+    │   ├── RequestAbandonedError
     │   ├── DrafterUnavailableError
     │   ├── LinkRefusedError
     │   ├── DeadlineExceededError
@@ -201,6 +204,36 @@ class TargetUnavailableError(ServerError):
 
     def __str__(self) -> str:
         return f"No target replica could serve the request: {self.args[0]}. Try again."
+
+
+class TargetLostError(TargetUnavailableError):
+    """The replica died or fell silent while it worked on the request; perhaps because of it."""
+
+    reason = "TARGET_LOST"
+
+
+class TargetLeavingError(TargetUnavailableError):
+    """The replica is about to go, through no fault of the request."""
+
+    reason = "TARGET_LEAVING"
+
+
+class RequestAbandonedError(ServerError):
+    """Target replicas died one after another while they worked on the request."""
+
+    reason = "REQUEST_ABANDONED"
+    http_status = 500
+    grpc_code = "INTERNAL"
+    retryable = False
+
+    def __init__(self, num_lost: int) -> None:
+        super().__init__(num_lost)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.args[0]} target replicas failed while they worked on this request, so it is not tried again. "
+            "Do not repeat it unchanged; the logs of the replicas say why they failed."
+        )
 
 
 class DrafterUnavailableError(ServerError):

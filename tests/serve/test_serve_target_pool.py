@@ -10,6 +10,8 @@ from ray.serve.exceptions import ReplicaUnavailableError
 
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.errors import ContextLengthExceededError, TargetUnavailableError
+from paceline.gateway.answer_stream import stream_answer
+from paceline.gateway.target_pool import PlaceWish
 from paceline.rpc.holds import HoldRegistry
 from paceline.rpc.target_server import TargetServicer
 from paceline.telemetry import catalogue
@@ -89,6 +91,10 @@ async def _fleet(*, max_taken: int = 10, **backends: StubBackend):
             await pool.close()
 
 
+def _stream(fleet, request):
+    return stream_answer(fleet.pool, request, PlaceWish())
+
+
 async def _ids(stream) -> list[int]:
     return [token async for batch in stream for chunk in batch for token in chunk.token_ids]
 
@@ -97,7 +103,7 @@ async def test_a_place_is_held_for_exactly_as_long_as_the_stream():
     """While tokens flow one place is reserved and one hold is open; both end with the stream."""
     backend = StubBackend(pause_s=0.005)
     async with _fleet(a=backend) as fleet:
-        stream = fleet.pool.stream(generation())
+        stream = _stream(fleet, generation())
         await anext(stream)
         assert (fleet.handle.reserved, fleet.handle.holds["a"].num_held) == (1, 1)
 
@@ -112,7 +118,7 @@ async def test_a_closed_stream_ends_the_attempt_and_its_hold():
     """A client that leaves frees the engine, the hold and the place."""
     backend = StubBackend(pause_s=0.005)
     async with _fleet(a=backend) as fleet:
-        stream = fleet.pool.stream(generation(max_tokens=1000))
+        stream = _stream(fleet, generation(max_tokens=1000))
         await anext(stream)
         await stream.aclose()
 
@@ -125,7 +131,7 @@ async def test_a_request_cancelled_before_its_first_token_frees_everything():
     backend = StubBackend()
     backend.before_first = asyncio.Event()
     async with _fleet(a=backend) as fleet:
-        request = asyncio.create_task(anext(fleet.pool.stream(generation())))
+        request = asyncio.create_task(anext(_stream(fleet, generation())))
         await until(lambda: bool(backend.running))
         request.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -139,8 +145,8 @@ async def test_an_attempt_that_fails_before_its_first_token_goes_to_another_repl
     broken = StubBackend(error=TargetUnavailableError("it is going down"))
     healthy = StubBackend()
     async with _fleet(a=broken, b=healthy) as fleet:
-        first = await _ids(fleet.pool.stream(generation("x/1")))
-        second = await _ids(fleet.pool.stream(generation("y/1")))
+        first = await _ids(_stream(fleet, generation("x/1")))
+        second = await _ids(_stream(fleet, generation("y/1")))
 
         assert len(first) == len(second) == 8
         assert fleet.handle.chosen == ["a", "b", "b"]
@@ -151,7 +157,7 @@ async def test_a_gateway_that_is_full_still_tries_another_replica():
     """A request's own earlier place does not count against its next attempt."""
     broken = StubBackend(error=TargetUnavailableError("it is going down"))
     async with _fleet(max_taken=1, a=broken, b=StubBackend()) as fleet:
-        assert len(await _ids(fleet.pool.stream(generation("x/1")))) == 8
+        assert len(await _ids(_stream(fleet, generation("x/1")))) == 8
         assert fleet.handle.chosen == ["a", "b"]
 
 
@@ -160,7 +166,7 @@ async def test_a_fleet_of_broken_replicas_is_an_error_in_the_end():
     broken = StubBackend(error=TargetUnavailableError("it is going down"))
     async with _fleet(a=broken) as fleet:
         with pytest.raises(TargetUnavailableError):
-            await _ids(fleet.pool.stream(generation()))
+            await _ids(_stream(fleet, generation()))
 
         assert len(fleet.handle.chosen) == 3
         await until(lambda: fleet.handle.reserved == 0)
@@ -174,7 +180,7 @@ async def test_a_stream_whose_hold_is_refused_goes_to_another_replica(at_once):
     async with _fleet(a=slow, b=healthy) as fleet:
         fleet.handle.refusal, fleet.handle.broken = ReplicaUnavailableError("a is gone"), "a"
         fleet.handle.refuses_at_once = at_once
-        ids = await asyncio.wait_for(_ids(fleet.pool.stream(generation("x/1"))), 5)
+        ids = await asyncio.wait_for(_ids(_stream(fleet, generation("x/1"))), 5)
 
         assert len(ids) == 8
         assert fleet.handle.chosen == ["a", "b"]
@@ -185,7 +191,7 @@ async def test_a_hold_that_ends_first_because_all_is_done_is_no_failure():
     """A short answer may be over on the replica before its tokens arrive here."""
     async with _fleet(a=StubBackend(per_batch=8)) as fleet:
         for number in range(20):
-            assert len(await _ids(fleet.pool.stream(generation(f"r{number}/1")))) == 8
+            assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
 
         assert len(fleet.handle.chosen) == 20
 
@@ -199,7 +205,7 @@ async def test_without_targets_one_patience_is_all(monkeypatch):
         fleet.pool._slots._patience_s = 0.05
         started = asyncio.get_running_loop().time()
         with pytest.raises(TargetUnavailableError):
-            await _ids(fleet.pool.stream(generation()))
+            await _ids(_stream(fleet, generation()))
 
         assert asyncio.get_running_loop().time() - started < 0.1
 
@@ -207,7 +213,7 @@ async def test_without_targets_one_patience_is_all(monkeypatch):
 async def test_gauges_are_right_when_all_is_over():
     """The last thing that the gauges were told is that nothing waits and nothing runs."""
     async with _fleet(a=StubBackend(pause_s=0.005)) as fleet:
-        stream = fleet.pool.stream(generation(max_tokens=1000))
+        stream = _stream(fleet, generation(max_tokens=1000))
         await anext(stream)
         assert metric_value(fleet.metrics.render(), catalogue.OPEN_STREAMS) == 1
         await stream.aclose()
@@ -222,7 +228,7 @@ async def test_a_refused_request_is_not_repeated():
     backend = StubBackend(error=ContextLengthExceededError(5, 5, 8))
     async with _fleet(a=backend) as fleet:
         with pytest.raises(ContextLengthExceededError):
-            await _ids(fleet.pool.stream(generation()))
+            await _ids(_stream(fleet, generation()))
 
         assert fleet.handle.chosen == ["a"]
 
@@ -231,7 +237,7 @@ async def test_a_replica_that_leaves_finishes_its_streams():
     """Draining: the stream on a replica that left membership runs to its end."""
     backend = StubBackend(pause_s=0.005)
     async with _fleet(a=backend) as fleet:
-        stream = fleet.pool.stream(generation(max_tokens=20))
+        stream = _stream(fleet, generation(max_tokens=20))
         await anext(stream)
         fleet.membership.record(TARGET, [])
         await asyncio.sleep(0.02)
@@ -265,7 +271,7 @@ async def test_a_replica_with_a_new_address_is_reached_there():
         fleet.membership.record(TARGET, [ReplicaInfo("a", metadata)])
         await asyncio.sleep(0)
 
-        assert len(await _ids(fleet.pool.stream(generation("x/1")))) == 8
+        assert len(await _ids(_stream(fleet, generation("x/1")))) == 8
         assert backend.ended == ["x/1"]
 
 
@@ -274,7 +280,7 @@ async def test_a_chosen_replica_may_become_known_a_moment_later():
     async with _fleet(a=StubBackend()) as fleet:
         fleet.membership.record(TARGET, [])
         await until(lambda: not fleet.pool.snapshot().ready)
-        answer = asyncio.create_task(_ids(fleet.pool.stream(generation("x/1"))))
+        answer = asyncio.create_task(_ids(_stream(fleet, generation("x/1"))))
         await until(lambda: bool(fleet.handle.chosen))
         fleet.membership.record(TARGET, fleet.members)
 
@@ -286,7 +292,7 @@ async def test_a_closed_pool_keeps_no_connection():
     """Replicas that were finishing their streams are closed too, and later news opens nothing."""
     backend = StubBackend(pause_s=0.005)
     async with _fleet(a=backend) as fleet:
-        stream = fleet.pool.stream(generation(max_tokens=100_000))
+        stream = _stream(fleet, generation(max_tokens=100_000))
         await anext(stream)
         fleet.membership.record(TARGET, [])
         await until(lambda: not fleet.pool.snapshot().ready)

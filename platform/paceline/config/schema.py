@@ -76,6 +76,10 @@ class EngineConfig(Section):
     """The same until the first step has ended: compiling and paging in weights take their time."""
 
 
+Resources = dict[str, Annotated[float, Field(gt=0)]]
+"""Custom resources of Ray by name."""
+
+
 class DrafterConfig(Section):
     """One drafter group: all replicas of one method with the same weights."""
 
@@ -85,6 +89,8 @@ class DrafterConfig(Section):
     """Replicas of their own behind gRPC, or inside each target replica."""
     replicas: int = Field(default=1, ge=0, le=256)
     """Remote only: replicas of the group."""
+    resources: Resources = Field(default_factory=dict)
+    """Remote only: custom Ray resources that each replica takes."""
     threads: int = Field(default=1, ge=1, le=256)
     """Remote only: threads of a replica's arithmetic on CPU. An in-process drafter uses the target's."""
     model: str | None = None
@@ -122,11 +128,40 @@ class DrafterConfig(Section):
         return {name: value for name, value in dump(self).items() if name not in _FOREIGN_OPTIONS[self.method]}
 
 
+class AutoscalingConfig(Section):
+    """Ray Serve's own autoscaling of one group, by the requests that a replica has in hand on average."""
+
+    min_replicas: int = Field(default=1, ge=0, le=256)
+    """Fewest replicas."""
+    max_replicas: int = Field(default=2, ge=1, le=256)
+    """Most replicas."""
+    target_ongoing_requests: float = Field(default=8.0, gt=0)
+    """Requests per replica that are aimed at."""
+    upscale_delay_s: float = Field(default=10.0, ge=0)
+    """Time for which more replicas must be wanted before they are started."""
+    downscale_delay_s: float = Field(default=120.0, ge=0)
+    """Time for which fewer replicas must be wanted before some are stopped."""
+
+    @model_validator(mode="after")
+    def _check_range(self) -> "AutoscalingConfig":
+        if self.min_replicas > self.max_replicas:
+            raise ValueError("min_replicas must not exceed max_replicas")
+        return self
+
+
 class TargetConfig(Section):
     """The target group."""
 
     replicas: int = Field(default=1, ge=1, le=256)
-    """Target replicas."""
+    """Target replicas; with autoscaling the number to start with."""
+    autoscaling: AutoscalingConfig | None = None
+    """How the number of replicas follows the load. Default: it does not."""
+    resources: Resources = Field(default_factory=dict)
+    """Custom Ray resources that each replica takes, such as a label that only some nodes have."""
+    max_surge_percent: int | None = Field(default=None, ge=0, le=100)
+    """Share of replicas that may start before old ones go, when all are replaced. Default: 0 with GPUs, else 100."""
+    migrate_after_s: float = Field(default=10.0, ge=0)
+    """A replica that is stopped finishes answers for this long; then the rest of them goes on elsewhere."""
     num_cpus: float = Field(default=0.1, ge=0)
     """Logical CPUs that each replica takes from Ray."""
     num_gpus: float = Field(default=0.0, ge=0)
@@ -140,6 +175,8 @@ class GatewayConfig(Section):
 
     replicas: int = Field(default=1, ge=1, le=256)
     """Gateway replicas."""
+    resources: Resources = Field(default_factory=dict)
+    """Custom Ray resources that each replica takes."""
     host: str = "127.0.0.1"
     """Address that the HTTP door binds. Ray Serve's gRPC proxy binds every address of the machine in any case."""
     allow_remote_clients: bool = False
@@ -173,6 +210,8 @@ class PeerConfig(Section):
     """Last port that a replica's own gRPC server may bind."""
     max_message_bytes: int = Field(default=8 * 2**20, ge=64 * 1024)
     """Largest message between replicas; at least twice gateway.max_body_bytes, so that every prompt fits."""
+    protocol_max: int | None = Field(default=None, ge=1)
+    """Newest version of the peer protocol to speak: the one before while an older release runs beside. Default: all."""
     hold_open_s: float = Field(default=5.0, gt=0)
     """A hold without a stream ends after this long."""
 
@@ -188,6 +227,8 @@ class Tunables(Section):
 
     speculation_enabled: bool = True
     """Kill switch: false turns speculation off everywhere."""
+    disabled_groups: tuple[str, ...] = ()
+    """Drafter groups that must not draft; the others may."""
     max_draft_tokens: int = Field(default=5, ge=0, le=64)
     """Upper limit of draft tokens per sequence and step. 0 turns speculation off."""
     draft_top_k: int = Field(default=1, ge=1, le=16)
@@ -200,6 +241,8 @@ class Tunables(Section):
     """Share of rounds in which an unused remote drafter group proposes, for comparison with what is committed."""
     link_deadline_ms: int = Field(default=2000, ge=1)
     """A remote draft that arrives later than this after it was asked for is not used."""
+    max_queue_wait_s: float = Field(default=30.0, gt=0)
+    """A request that would wait longer than this in the gateway's queue is refused as overload at once."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe level that is logged."""
 
@@ -209,6 +252,8 @@ class DeploymentConfig(Section):
 
     model: ModelConfig = ModelConfig()
     """The target model."""
+    release: str = Field(default="", max_length=100)
+    """A label of your own. Changing it replaces every replica, a few at a time, without losing an answer."""
     verifier: Literal["coupled", "rejection", "block"] = "coupled"
     """How drafts are checked; see docs/concepts/lossless.md."""
     engine: EngineConfig = EngineConfig()

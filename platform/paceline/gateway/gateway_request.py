@@ -5,6 +5,7 @@ import uuid
 from dataclasses import dataclass, field
 
 from paceline.core.plans import SpeculationPreference
+from paceline.core.priority import Priority
 from paceline.core.sampling_params import SamplingParams
 from paceline.text.chat import ChatMessage
 
@@ -47,6 +48,8 @@ class GatewayRequest:
     deadline_s: float | None = None  # the client's own limit; None: only the gateway's
     upload_s: float = 0.0  # time that its body took to arrive; the deadline counts from before it
     label: str = ""  # the client's id for the request, cleaned
+    tenant: str = ""  # who asks, for a fair share of the fleet; set by the door, never by the client
+    priority: Priority = Priority.NORMAL
     door: str = "http"  # "http" or "grpc", for metrics
     traceparent: str = ""
     request_id: str = field(default_factory=new_request_id)

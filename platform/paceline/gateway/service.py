@@ -15,11 +15,12 @@ from paceline.core.plans import Plan, SpeculationMode, SpeculationPreference
 from paceline.core.sampling_params import SamplingParams
 from paceline.errors import DrafterGroupNotFoundError, PacelineError, TargetUnavailableError
 from paceline.gateway.answer import Answer
+from paceline.gateway.answer_stream import stream_answer
 from paceline.gateway.chunk_stream import ChunkStream
 from paceline.gateway.deadline import within
 from paceline.gateway.gateway_request import GatewayRequest, new_request_id
 from paceline.gateway.request_metrics import RequestMetrics
-from paceline.gateway.target_pool import PoolSnapshot, TargetPool
+from paceline.gateway.target_pool import PlaceWish, PoolSnapshot, TargetPool
 from paceline.gateway.token_texts import TokenTexts
 from paceline.gateway.translation import translate
 from paceline.routing.policy import Policy, RoutingSnapshot
@@ -124,7 +125,7 @@ class GatewayService:
                 generation = await self._prepare(request, identity)
             watch.routed(generation.plan, len(generation.prompt_token_ids))
             stream = ChunkStream(
-                self._pool.stream(generation),
+                stream_answer(self._pool, generation, self._wish(request, started_s + deadline_s)),
                 num_choices=request.num_choices,
                 deadline_s=deadline_s,
                 started_s=started_s,
@@ -155,7 +156,7 @@ class GatewayService:
         Raises a PacelineError while no target can do it.
         """
         generation = await self._prepare(replace(_WARM_UP, request_id=new_request_id()), self.identity())
-        async with contextlib.aclosing(self._pool.stream(generation)) as stream:
+        async with contextlib.aclosing(stream_answer(self._pool, generation, PlaceWish())) as stream:
             async for batch in stream:
                 self._token_seen |= any(chunk.token_ids for chunk in batch)
 
@@ -190,6 +191,10 @@ class GatewayService:
             generation.plan.reason,
         )
         return generation
+
+    @staticmethod
+    def _wish(request: GatewayRequest, deadline: float) -> PlaceWish:
+        return PlaceWish(request.tenant, request.priority, deadline)
 
     def _deadline_s(self, request: GatewayRequest) -> float:
         own = request.deadline_s

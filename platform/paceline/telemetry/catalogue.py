@@ -35,6 +35,9 @@ _ERROR_REASON = Label(
         "UNAUTHENTICATED",
         "OVERLOADED",
         "TARGET_UNAVAILABLE",
+        "TARGET_LOST",
+        "TARGET_LEAVING",
+        "REQUEST_ABANDONED",
         "DEADLINE_EXCEEDED",
         "STREAM_GAP",
         "ENGINE_FAILED",
@@ -83,7 +86,7 @@ FAILED_REQUESTS = Counter(
     "gateway.failed_requests",
     "{request}",
     "Requests that ended with an error, refused ones included. Errors that are not the client's: "
-    'sum(rate(paceline_gateway_failed_requests_total{reason=~"TARGET_UNAVAILABLE|ENGINE_FAILED|INTERNAL"}[5m])).',
+    'sum(rate(paceline_gateway_failed_requests_total{reason=~"TARGET_.*|REQUEST_ABANDONED|ENGINE_FAILED|INTERNAL"}[5m])).',
     (_DOOR, _ERROR_REASON),
 )
 QUEUED_REQUESTS = Gauge("gateway.queued_requests", "{request}", "Requests that wait for a target replica.")

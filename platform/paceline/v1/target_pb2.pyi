@@ -29,7 +29,7 @@ FINISH_REASON_LENGTH: FinishReason
 FINISH_REASON_ABORT: FinishReason
 
 class StreamRequest(_message.Message):
-    __slots__ = ("protocol", "key", "prompt_token_ids", "sampling", "seed", "plan", "choice_count", "explain", "tenant_salt", "traceparent", "resumed")
+    __slots__ = ("protocol", "key", "prompt_token_ids", "sampling", "seed", "plan", "choice_count", "explain", "tenant_salt", "traceparent", "resumed", "deadline_ms")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     PROMPT_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class StreamRequest(_message.Message):
     TENANT_SALT_FIELD_NUMBER: _ClassVar[int]
     TRACEPARENT_FIELD_NUMBER: _ClassVar[int]
     RESUMED_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolRange
     key: str
     prompt_token_ids: _containers.RepeatedScalarFieldContainer[int]
@@ -52,7 +53,8 @@ class StreamRequest(_message.Message):
     tenant_salt: str
     traceparent: str
     resumed: _containers.RepeatedCompositeFieldContainer[ChoiceStart]
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., key: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., choice_count: _Optional[int] = ..., explain: _Optional[bool] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ..., resumed: _Optional[_Iterable[_Union[ChoiceStart, _Mapping]]] = ...) -> None: ...
+    deadline_ms: int
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., key: _Optional[str] = ..., prompt_token_ids: _Optional[_Iterable[int]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., plan: _Optional[_Union[Plan, _Mapping]] = ..., choice_count: _Optional[int] = ..., explain: _Optional[bool] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ..., resumed: _Optional[_Iterable[_Union[ChoiceStart, _Mapping]]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
 
 class ChoiceStart(_message.Message):
     __slots__ = ("choice", "output_token_ids", "text_offset")
@@ -183,7 +185,7 @@ class WatchLoadRequest(_message.Message):
     def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ...) -> None: ...
 
 class WatchLoadResponse(_message.Message):
-    __slots__ = ("running_count", "waiting_count", "total_page_count", "free_page_count", "decode_tokens_per_s", "drafter_groups", "held_count", "system_fingerprint")
+    __slots__ = ("running_count", "waiting_count", "total_page_count", "free_page_count", "decode_tokens_per_s", "drafter_groups", "held_count", "system_fingerprint", "uptime_ms", "draining", "stalled_s")
     RUNNING_COUNT_FIELD_NUMBER: _ClassVar[int]
     WAITING_COUNT_FIELD_NUMBER: _ClassVar[int]
     TOTAL_PAGE_COUNT_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +194,9 @@ class WatchLoadResponse(_message.Message):
     DRAFTER_GROUPS_FIELD_NUMBER: _ClassVar[int]
     HELD_COUNT_FIELD_NUMBER: _ClassVar[int]
     SYSTEM_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    UPTIME_MS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    STALLED_S_FIELD_NUMBER: _ClassVar[int]
     running_count: int
     waiting_count: int
     total_page_count: int
@@ -200,7 +205,10 @@ class WatchLoadResponse(_message.Message):
     drafter_groups: _containers.RepeatedCompositeFieldContainer[DrafterGroupStatus]
     held_count: int
     system_fingerprint: str
-    def __init__(self, running_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., total_page_count: _Optional[int] = ..., free_page_count: _Optional[int] = ..., decode_tokens_per_s: _Optional[float] = ..., drafter_groups: _Optional[_Iterable[_Union[DrafterGroupStatus, _Mapping]]] = ..., held_count: _Optional[int] = ..., system_fingerprint: _Optional[str] = ...) -> None: ...
+    uptime_ms: int
+    draining: bool
+    stalled_s: float
+    def __init__(self, running_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., total_page_count: _Optional[int] = ..., free_page_count: _Optional[int] = ..., decode_tokens_per_s: _Optional[float] = ..., drafter_groups: _Optional[_Iterable[_Union[DrafterGroupStatus, _Mapping]]] = ..., held_count: _Optional[int] = ..., system_fingerprint: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., stalled_s: _Optional[float] = ...) -> None: ...
 
 class DrafterGroupStatus(_message.Message):
     __slots__ = ("name", "method", "live", "detail")

@@ -1,5 +1,7 @@
 """The second turn of a chat, from the REST door to the model: what is computed, and what usage says about it."""
 
+from contextlib import asynccontextmanager
+
 import httpx
 import pytest
 
@@ -18,11 +20,16 @@ QUESTION = "Which is the longest river of Europe, how long is it, and through wh
 
 
 class OneBackend:
-    """A fleet of one engine in this process. Implements `TargetPool`."""
+    """A fleet of one engine in this process, and a place on it. Implements `TargetPool` and `Place`."""
 
     def __init__(self, backend: NativeBackend) -> None:
         self.identity = backend.identity
+        self.replica_id = "one"
         self.stream = backend.generate
+
+    @asynccontextmanager
+    async def place(self, _wish):
+        yield self
 
     def snapshot(self) -> PoolSnapshot:
         return PoolSnapshot(ready=True)
