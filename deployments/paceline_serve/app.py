@@ -53,7 +53,7 @@ def _drafter(config: DeploymentConfig, group: str) -> Application:
         name=drafter_deployment(group),
         num_replicas=section.replicas,
         max_ongoing_requests=_DRAFTER_REQUESTS,
-        ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=section.threads),
+        ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=section.threads, resources=section.resources),
         **_COMMON,
     )(DrafterReplica)
     return deployment.bind(group, section.model_dump(), config.peer.model_dump(), "cpu")
@@ -67,7 +67,10 @@ def _target(config: DeploymentConfig) -> serve.Deployment:
         max_ongoing_requests=section.max_held,
         graceful_shutdown_timeout_s=config.gateway.request_timeout_s,
         ray_actor_options=actor_options(
-            num_cpus=section.num_cpus, num_gpus=section.num_gpus, threads=config.engine.threads
+            num_cpus=section.num_cpus,
+            num_gpus=section.num_gpus,
+            threads=config.engine.threads,
+            resources=section.resources,
         ),
         **_COMMON,
     )(TargetReplica)
@@ -81,6 +84,6 @@ def _gateway(config: DeploymentConfig) -> serve.Deployment:
         max_ongoing_requests=section.max_ongoing + _SPARE_REQUESTS,
         max_queued_requests=_QUEUED_REQUESTS,
         graceful_shutdown_timeout_s=section.request_timeout_s,
-        ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=1),
+        ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=1, resources=section.resources),
         **_COMMON,
     )(serve.ingress()(GatewayReplica))
