@@ -48,6 +48,7 @@ class GenerationRequest:
     tenant_salt: str = ""
     traceparent: str = ""
     resumed: tuple[ChoiceStart, ...] = ()  # go on with these choices, and with no others
+    deadline_s: float | None = None  # time left when the request was sent; nobody waits for what comes later
 
     @property
     def starts(self) -> tuple[ChoiceStart, ...]:

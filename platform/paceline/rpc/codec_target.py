@@ -33,11 +33,14 @@ _FINISHES_BACK = {value: finish for finish, value in _FINISHES.items()}
 
 
 class LoadReport(NamedTuple):
-    """One report of a target replica."""
+    """One report of a target replica. The fields with defaults are not there before version 2."""
 
     load: TargetLoad
     num_held: int  # requests whose hold or stream is open
     system_fingerprint: str
+    uptime_s: float = 0.0  # of the replica when it made the report: tells how long reports travel; 0: not known
+    draining: bool = False  # takes no new attempts and is about to go
+    stalled_s: float = 0.0  # time since waiting work has last got on; small while it does, 0 where none waits
 
 
 def our_protocol() -> common_pb2.ProtocolRange:
@@ -79,6 +82,7 @@ def encode_generation_request(request: GenerationRequest) -> target_pb2.StreamRe
             )
             for start in request.resumed
         ],
+        deadline_ms=0 if request.deadline_s is None else max(1, round(request.deadline_s * 1e3)),
     )
 
 
@@ -100,6 +104,7 @@ def decode_generation_request(message: target_pb2.StreamRequest) -> GenerationRe
         tenant_salt=message.tenant_salt,
         traceparent=message.traceparent,
         resumed=_decode_resumed(message),
+        deadline_s=message.deadline_ms / 1e3 if message.deadline_ms > 0 else None,
     )
 
 
@@ -228,6 +233,9 @@ def encode_report(report: LoadReport) -> target_pb2.WatchLoadResponse:
         drafter_groups=[target_pb2.DrafterGroupStatus(**dataclasses.asdict(group)) for group in load.drafter_groups],
         held_count=report.num_held,
         system_fingerprint=report.system_fingerprint,
+        uptime_ms=round(report.uptime_s * 1e3),
+        draining=report.draining,
+        stalled_s=report.stalled_s,
     )
 
 
@@ -244,4 +252,11 @@ def decode_report(message: target_pb2.WatchLoadResponse) -> LoadReport:
         decode_tokens_per_s=message.decode_tokens_per_s,
         drafter_groups=groups,
     )
-    return LoadReport(load, message.held_count, message.system_fingerprint)
+    return LoadReport(
+        load,
+        message.held_count,
+        message.system_fingerprint,
+        uptime_s=message.uptime_ms / 1e3,
+        draining=message.draining,
+        stalled_s=message.stalled_s,
+    )

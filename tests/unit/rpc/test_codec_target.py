@@ -24,7 +24,20 @@ def test_chunks_round_trip(chunks):
     assert codec_target.decode_chunks("r/1", message) == chunks
 
 
-@given(st.builds(codec_target.LoadReport, records.target_loads, records.counts, records.names))
+_MOMENTS = st.integers(0, 10**9).map(lambda ms: ms / 1e3)
+
+
+@given(
+    st.builds(
+        codec_target.LoadReport,
+        records.target_loads,
+        records.counts,
+        records.names,
+        uptime_s=_MOMENTS,
+        draining=st.booleans(),
+        stalled_s=_MOMENTS,
+    )
+)
 def test_reports_round_trip(report):
     """A load report arrives as it was sent."""
     assert codec_target.decode_report(codec_target.encode_report(report)) == report
