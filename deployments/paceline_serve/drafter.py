@@ -9,6 +9,7 @@ from paceline.drafting.registry import BuiltDrafter, build_drafter
 from paceline.rpc.auth import new_token
 from paceline.rpc.link_server import DrafterServicer
 from paceline.rpc.peer_server import PeerServer
+from paceline.rpc.protocol import spoken
 from paceline.rpc.replica_server import ReplicaServicer
 from paceline.telemetry.metrics import Metrics
 from paceline_serve.peer_metadata import peer_metadata
@@ -35,6 +36,7 @@ class DrafterReplica:
             ttl_s=config.session_ttl_s,
             metrics=metrics,
             max_message_bytes=peer_config.max_message_bytes,
+            versions=spoken(peer_config.protocol_max),
         )
         self._server = PeerServer(
             peer_config,

@@ -9,8 +9,10 @@ import pytest
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
 from paceline.rpc.auth import call_metadata
-from paceline.rpc.codec_target import decode_report, our_protocol
+from paceline.rpc.codec_target import decode_report
+from paceline.rpc.codec_versions import encode_versions
 from paceline.rpc.endpoint import Endpoint
+from paceline.rpc.protocol import OURS
 from paceline.v1 import target_pb2, target_pb2_grpc
 from paceline_serve.local_platform import LocalPlatform
 from paceline_serve.local_ray import set_ray_environment
@@ -59,7 +61,7 @@ class RunningPlatform:
         endpoint = self.endpoint(TARGET)
         with grpc.insecure_channel(endpoint.address) as channel:
             stub = target_pb2_grpc.TargetServiceStub(channel)
-            request = target_pb2.WatchLoadRequest(protocol=our_protocol())
+            request = target_pb2.WatchLoadRequest(protocol=encode_versions(OURS))
             return decode_report(next(iter(stub.WatchLoad(request, metadata=call_metadata(endpoint.token), timeout=5))))
 
     def wait_ready(self) -> None:

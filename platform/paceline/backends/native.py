@@ -150,6 +150,24 @@ class NativeBackend:
         settings = _settings(tunables)
         self._thread.call(lambda: self._parts.speculation.apply(settings))
 
+    def add_drafter(self, group: str, drafter: Drafter) -> None:
+        """Take up a remote drafter group from the next step on."""
+        self._thread.call(lambda: self._parts.speculation.add_group(group, DrafterSlot(drafter, local=False)))
+
+    def remove_drafter(self, group: str, then: Callable[[], None]) -> None:
+        """Let go of a drafter group, then call ``then`` on the engine's thread; its requests go on plain."""
+
+        def remove() -> None:
+            self._parts.speculation.remove_group(group)
+            then()
+
+        self._thread.call(remove)
+
+    @property
+    def stalled_s(self) -> float:
+        """Time since work that waits has last got on, in seconds; 0 where none waits."""
+        return self._thread.stalled_s
+
     def check_health(self) -> None:
         """Raise EngineFailedError if the engine's thread died or makes no progress."""
         self._thread.check_health()
@@ -214,6 +232,7 @@ def _settings(tunables: Tunables) -> SpeculationSettings:
         top_k=tunables.draft_top_k,
         adaptive=tunables.draft_adaptive,
         shadow_share=tunables.shadow_share,
+        disabled_groups=frozenset(tunables.disabled_groups),
     )
 
 

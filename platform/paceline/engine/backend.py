@@ -28,6 +28,10 @@ class EngineBackend(Protocol):
     def snapshot(self) -> TargetLoad:
         """Load at this moment."""
 
+    @property
+    def stalled_s(self) -> float:
+        """Time since work that waits has last got on, in seconds; 0 where none waits."""
+
     def check_health(self) -> None:
         """Raise EngineFailedError if the engine's thread died or makes no progress."""
 

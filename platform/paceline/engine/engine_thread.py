@@ -75,6 +75,12 @@ class EngineThread:
         if self._thread.is_alive():
             logger.warning("the engine's thread did not end within %s s", _JOIN_S)
 
+    @property
+    def stalled_s(self) -> float:
+        """Time since work that waits has last got on, in seconds; 0 where none waits."""
+        waits = self._busy or bool(self._doing[0]) or not self._inbox.empty()
+        return self._clock() - self._last_progress if waits else 0.0
+
     def check_health(self) -> None:
         """Raise EngineFailedError if the loop died, keeps failing, or works without progress."""
         if not self._thread.is_alive():
@@ -87,11 +93,9 @@ class EngineThread:
 
     def _check_progress(self) -> None:
         """A thread that hangs cannot say so; a loop that turns without computing anything does not know it."""
-        doing, since = self._doing
-        waits = self._busy or bool(doing) or not self._inbox.empty()
         limit_s = self._step_timeout_s if self._rows_computed else self._first_step_timeout_s
-        stalled_s = self._clock() - self._last_progress
-        if not waits or stalled_s <= limit_s:
+        stalled_s, (doing, since) = self.stalled_s, self._doing
+        if stalled_s <= limit_s:
             return
         if doing and self._clock() - since > limit_s:
             raise EngineFailedError(f"{doing} has not ended for {self._clock() - since:.0f} s")

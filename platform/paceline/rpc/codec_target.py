@@ -18,7 +18,8 @@ from paceline.core.plans import Plan, Route
 from paceline.errors import InvalidRequestError, TargetUnavailableError
 from paceline.rpc.codec_link import SEED_MASK
 from paceline.rpc.codec_sampling import decode_sampling, encode_sampling
-from paceline.rpc.protocol import PROTOCOL_MAX, PROTOCOL_MIN, describe, negotiate
+from paceline.rpc.codec_versions import decode_versions, encode_versions
+from paceline.rpc.protocol import OURS, Versions
 from paceline.v1 import common_pb2, target_pb2
 
 _ROUTES = {Route.PLAIN: target_pb2.ROUTE_PLAIN, Route.SPECULATIVE: target_pb2.ROUTE_SPECULATIVE}
@@ -43,25 +44,20 @@ class LoadReport(NamedTuple):
     stalled_s: float = 0.0  # time since waiting work has last got on; small while it does, 0 where none waits
 
 
-def our_protocol() -> common_pb2.ProtocolRange:
-    """Versions that this release speaks."""
-    return common_pb2.ProtocolRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX)
+def agree(theirs: common_pb2.ProtocolRange, ours: Versions = OURS) -> int:
+    """Version to speak with a gateway. Raises TargetUnavailableError, so that it tries another replica, if none is."""
+    gateway = decode_versions(theirs)
+    version = ours.shared_with(gateway)
+    if version is None:
+        raise TargetUnavailableError(f"the gateway speaks protocol {gateway}, the replica {ours}")
+    return version
 
 
-def check_protocol(theirs: common_pb2.ProtocolRange) -> None:
-    """Raise TargetUnavailableError, so that the gateway tries another replica, if no version is shared."""
-    if negotiate(theirs.min, theirs.max) is None:
-        raise TargetUnavailableError(
-            f"the gateway speaks protocol {describe(theirs.min, theirs.max)}, "
-            f"the replica {describe(PROTOCOL_MIN, PROTOCOL_MAX)}"
-        )
-
-
-def encode_generation_request(request: GenerationRequest) -> target_pb2.StreamRequest:
-    """A request as a message."""
+def encode_generation_request(request: GenerationRequest, ours: Versions = OURS) -> target_pb2.StreamRequest:
+    """A request as a message; ``ours`` are the versions that the gateway speaks."""
     plan = request.plan
     return target_pb2.StreamRequest(
-        protocol=our_protocol(),
+        protocol=encode_versions(ours),
         key=request.key,
         prompt_token_ids=request.prompt_token_ids,
         sampling=encode_sampling(request.sampling),

@@ -3,27 +3,29 @@
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import LinkRefusedError
 from paceline.rpc.codec_link import decode_vocabulary, encode_vocabulary
-from paceline.rpc.protocol import PROTOCOL_MAX, PROTOCOL_MIN, describe, negotiate
-from paceline.v1 import common_pb2, drafter_pb2
+from paceline.rpc.codec_versions import decode_versions, encode_versions
+from paceline.rpc.protocol import OURS, Versions
+from paceline.v1 import drafter_pb2
 
 
-def make_hello(target: TargetFacts, group: str) -> drafter_pb2.LinkHello:
-    """The target's half of the handshake."""
+def make_hello(target: TargetFacts, group: str, ours: Versions = OURS) -> drafter_pb2.LinkHello:
+    """The target's half of the handshake; ``ours`` are the versions that it speaks."""
     return drafter_pb2.LinkHello(
-        protocol=common_pb2.ProtocolRange(min=PROTOCOL_MIN, max=PROTOCOL_MAX),
+        protocol=encode_versions(ours),
         vocabulary=encode_vocabulary(target.vocabulary),
         context_length=target.context_length,
         group=group,
     )
 
 
-def answer_hello(hello: drafter_pb2.LinkHello, drafter: DrafterFacts) -> tuple[drafter_pb2.LinkWelcome, TargetFacts]:
+def answer_hello(
+    hello: drafter_pb2.LinkHello, drafter: DrafterFacts, ours: Versions = OURS
+) -> tuple[drafter_pb2.LinkWelcome, TargetFacts]:
     """The drafter's half: its welcome and what the target is. Raises LinkRefusedError."""
-    version = negotiate(hello.protocol.min, hello.protocol.max)
+    theirs = decode_versions(hello.protocol)
+    version = ours.shared_with(theirs)
     if version is None:
-        raise LinkRefusedError(
-            "protocol", describe(hello.protocol.min, hello.protocol.max), describe(PROTOCOL_MIN, PROTOCOL_MAX)
-        )
+        raise LinkRefusedError("protocol", str(theirs), str(ours))
     target = TargetFacts(decode_vocabulary(hello.vocabulary), hello.context_length)
     check_match(target, drafter, group=hello.group)
     welcome = drafter_pb2.LinkWelcome(
@@ -37,10 +39,12 @@ def answer_hello(hello: drafter_pb2.LinkHello, drafter: DrafterFacts) -> tuple[d
     return welcome, target
 
 
-def check_welcome(welcome: drafter_pb2.LinkWelcome, target: TargetFacts, *, group: str) -> DrafterFacts:
+def check_welcome(
+    welcome: drafter_pb2.LinkWelcome, target: TargetFacts, *, group: str, ours: Versions = OURS
+) -> DrafterFacts:
     """What the drafter is, checked by the target's own eyes. Raises LinkRefusedError."""
-    if not PROTOCOL_MIN <= welcome.protocol <= PROTOCOL_MAX:
-        raise LinkRefusedError("protocol", describe(PROTOCOL_MIN, PROTOCOL_MAX), str(welcome.protocol))
+    if not ours.lowest <= welcome.protocol <= ours.highest:
+        raise LinkRefusedError("protocol", str(ours), str(welcome.protocol))
     drafter = DrafterFacts(
         method=welcome.method,
         group=welcome.group,

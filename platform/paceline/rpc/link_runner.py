@@ -15,6 +15,7 @@ from paceline.rpc.endpoint_chooser import EndpointChooser
 from paceline.rpc.handshake import check_welcome, make_hello
 from paceline.rpc.link_sessions import Outgoing
 from paceline.rpc.link_transport import LinkStream, LinkTransport
+from paceline.rpc.protocol import OURS, Versions
 from paceline.rpc.status import cancelled_from_within
 from paceline.v1 import drafter_pb2
 
@@ -54,6 +55,7 @@ class LinkRunner:
         transport: LinkTransport,
         *,
         message_bytes: int,
+        versions: Versions = OURS,
         clock: Callable[[], float] = time.monotonic,
         rng: random.Random | None = None,
     ) -> None:
@@ -62,6 +64,7 @@ class LinkRunner:
         self._owner = owner
         self._transport = transport
         self._message_bytes = message_bytes
+        self._versions = versions
         self._clock = clock
         self._chooser = EndpointChooser(clock, rng or random.Random())
         self._to_send = asyncio.Event()
@@ -140,12 +143,14 @@ class LinkRunner:
 
     async def _shake_hands(self, stream: LinkStream) -> tuple[DrafterFacts, int]:
         self._round += 1
-        await stream.write(drafter_pb2.LinkRequest(hello=make_hello(self._target, self._group), round=self._round))
+        hello = make_hello(self._target, self._group, self._versions)
+        await stream.write(drafter_pb2.LinkRequest(hello=hello, round=self._round))
         message = await stream.read()
         if message is None or not message.HasField("welcome"):
             raise DrafterUnavailableError(self._group, "the replica did not say welcome")
         self._incarnation = message.incarnation
-        return check_welcome(message.welcome, self._target, group=self._group), self._round
+        facts = check_welcome(message.welcome, self._target, group=self._group, ours=self._versions)
+        return facts, self._round
 
     async def _send(self, stream: LinkStream) -> None:
         self._to_send.set()

@@ -21,6 +21,7 @@ from paceline.rpc.codec_link import decode_opening, decode_row, encode_drafter_l
 from paceline.rpc.draft_checks import row_fault
 from paceline.rpc.drafter_loop import DrafterLoop, LinkWork
 from paceline.rpc.handshake import answer_hello
+from paceline.rpc.protocol import OURS, Versions
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline.v1 import drafter_pb2, drafter_pb2_grpc
@@ -70,10 +71,12 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         ttl_s: float = 60.0,
         metrics: Metrics | None = None,
         max_message_bytes: int = 8 * 2**20,
+        versions: Versions = OURS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.incarnation = uuid.uuid4().hex
         self._facts = facts
+        self._versions = versions
         self._metrics = metrics or Metrics()
         # Half of the limit leaves room for the one row that goes over it.
         self._message_bytes = max_message_bytes // 2
@@ -123,7 +126,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             return
         if not hello.HasField("hello"):
             raise InvalidRequestError("The first message of a link must say hello.", "hello")
-        welcome, target = answer_hello(hello.hello, self._facts)
+        welcome, target = answer_hello(hello.hello, self._facts, self._versions)
         link = _Link(next(self._link_ids), target, self._count_drop)
         link.round = hello.round
         await write(self._response(link, welcome=welcome))

@@ -17,6 +17,7 @@ from paceline.rpc.endpoint import Endpoint
 from paceline.rpc.link_runner import LinkRunner
 from paceline.rpc.link_sessions import LinkSessions, Outgoing
 from paceline.rpc.link_transport import GrpcLinkTransport, LinkTransport
+from paceline.rpc.protocol import spoken
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline.v1 import drafter_pb2
@@ -69,6 +70,7 @@ class RemoteDrafter:
             self,
             transport or GrpcLinkTransport(peer),
             message_bytes=peer.max_message_bytes // 2,
+            versions=spoken(peer.protocol_max),
             clock=clock,
             rng=rng,
         )

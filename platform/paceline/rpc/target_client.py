@@ -16,9 +16,10 @@ from paceline.rpc.codec_target import (
     decode_chunks,
     decode_report,
     encode_generation_request,
-    our_protocol,
 )
+from paceline.rpc.codec_versions import encode_versions
 from paceline.rpc.options import KEEPALIVE, Keepalive, channel_options
+from paceline.rpc.protocol import spoken
 from paceline.rpc.status import cancelled_from_within, error_from_rpc
 from paceline.v1 import target_pb2, target_pb2_grpc
 
@@ -31,6 +32,7 @@ class TargetConnection:
 
     def __init__(self, address: str, token: str, *, peer: PeerConfig, keepalive: Keepalive = KEEPALIVE) -> None:
         self.address = address
+        self._spoken = spoken(peer.protocol_max)
         self._metadata = call_metadata(token)
         self._channel = aio.insecure_channel(address, options=channel_options(peer, keepalive))
         self._stub = target_pb2_grpc.TargetServiceStub(self._channel)  # type: ignore[no-untyped-call]
@@ -44,7 +46,7 @@ class TargetConnection:
         """
         continuity = ChunkContinuity(request.num_choices, request.resumed)
         with _our_errors():
-            call = self._stub.Stream(encode_generation_request(request), metadata=self._metadata)
+            call = self._stub.Stream(encode_generation_request(request, self._spoken), metadata=self._metadata)
             try:
                 async for message in call:
                     fresh = continuity.admit(decode_chunks(request.key, message))
@@ -65,7 +67,8 @@ class TargetConnection:
     async def watch_load(self) -> AsyncIterator[LoadReport]:
         """Reports of the replica until the connection breaks (TargetUnavailableError) or the iterator is closed."""
         with _our_errors():
-            call = self._stub.WatchLoad(target_pb2.WatchLoadRequest(protocol=our_protocol()), metadata=self._metadata)
+            request = target_pb2.WatchLoadRequest(protocol=encode_versions(self._spoken))
+            call = self._stub.WatchLoad(request, metadata=self._metadata)
             try:
                 async for message in call:
                     yield decode_report(message)

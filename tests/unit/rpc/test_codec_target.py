@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 import records
 from paceline.errors import InvalidRequestError, TargetUnavailableError
 from paceline.rpc import codec_target
-from paceline.rpc.protocol import PROTOCOL_MAX
+from paceline.rpc.protocol import Versions
 from paceline.v1 import common_pb2, target_pb2
 from peers import generation
 
@@ -63,6 +63,7 @@ def test_a_resume_of_a_choice_that_was_not_asked_for_is_refused(choices):
 
 def test_gateway_of_a_far_release_is_sent_elsewhere():
     """Without a shared protocol version the request may be tried on another replica."""
-    codec_target.check_protocol(codec_target.our_protocol())
-    with pytest.raises(TargetUnavailableError, match="protocol"):
-        codec_target.check_protocol(common_pb2.ProtocolRange(min=PROTOCOL_MAX + 1, max=PROTOCOL_MAX + 2))
+    assert codec_target.agree(common_pb2.ProtocolRange(min=1, max=9), Versions(1, 2)) == 2
+    assert codec_target.agree(common_pb2.ProtocolRange(min=1, max=1), Versions(1, 2)) == 1
+    with pytest.raises(TargetUnavailableError, match="the gateway speaks protocol 3 to 4, the replica 1 to 2"):
+        codec_target.agree(common_pb2.ProtocolRange(min=3, max=4), Versions(1, 2))
