@@ -28,6 +28,7 @@ class DrafterReplica:
         start_logging(Tunables().log_level)
         config, peer_config = DrafterConfig.model_validate(drafter), PeerConfig.model_validate(peer)
         metrics = Metrics()
+        self._versions = spoken(peer_config.protocol_max)
         built = await asyncio.get_running_loop().run_in_executor(None, _build, group, config, device)
         self._facts = built.facts
         self._servicer = DrafterServicer(
@@ -36,7 +37,7 @@ class DrafterReplica:
             ttl_s=config.session_ttl_s,
             metrics=metrics,
             max_message_bytes=peer_config.max_message_bytes,
-            versions=spoken(peer_config.protocol_max),
+            versions=self._versions,
         )
         self._server = PeerServer(
             peer_config,
@@ -56,6 +57,7 @@ class DrafterReplica:
         return peer_metadata(
             self._server.address,
             self._server.token,
+            versions=self._versions,
             group=facts.group,
             method=facts.method,
             weights_version=facts.weights_version,

@@ -6,12 +6,20 @@ from typing import Any
 
 from paceline.core.model_identity import ModelIdentity, VocabularyIdentity
 from paceline.rpc.endpoint import Endpoint
+from paceline.rpc.protocol import OURS, Versions
 from paceline_serve.membership import ReplicaInfo
 
+_BEFORE_IT_WAS_PUBLISHED = (1, 1)
 
-def peer_metadata(address: str, token: str, **facts: Any) -> dict[str, Any]:
-    """Metadata of a replica whose own gRPC server listens on ``address``."""
-    return {"address": address, "token": token, **facts}
+
+def peer_metadata(address: str, token: str, *, versions: Versions = OURS, **facts: Any) -> dict[str, Any]:
+    """Metadata of a replica whose own gRPC server listens on ``address`` and speaks ``versions`` of the protocol."""
+    return {"address": address, "token": token, "protocol": list(versions), **facts}
+
+
+def versions_of(replica: ReplicaInfo) -> Versions:
+    """Versions of the peer protocol that the replica speaks."""
+    return Versions(*replica.metadata.get("protocol", _BEFORE_IT_WAS_PUBLISHED))
 
 
 def endpoint_of(replica: ReplicaInfo) -> Endpoint:

@@ -2,14 +2,16 @@
 
 
 class DrainFlag:
-    """Once set it stays set: a replica that has drained is replaced by a new process."""
+    """Once raised it stays: a replica that has drained is replaced by a new process."""
 
     def __init__(self) -> None:
-        self._draining = False
+        self._is_raised = False
 
-    def __bool__(self) -> bool:
-        return self._draining
+    @property
+    def is_raised(self) -> bool:
+        """Whether the replica takes no new work any more."""
+        return self._is_raised
 
     def start(self) -> None:
         """Take no new work from now on; what runs goes on. Idempotent."""
-        self._draining = True
+        self._is_raised = True

@@ -19,7 +19,7 @@ class HoldRegistry:
 
     def __init__(self, open_within_s: float, draining: DrainFlag | None = None) -> None:
         self.open_within_s = open_within_s
-        self._draining = draining or DrainFlag()
+        self._draining = DrainFlag() if draining is None else draining
         self._held: dict[str, asyncio.Event] = {}  # set: the stream has opened, or the attempt was aborted
         self._streams: dict[str, asyncio.Event] = {}  # set: the stream has ended
         self._was_held: set[str] = set()  # streams whose hold has come
@@ -33,7 +33,7 @@ class HoldRegistry:
     @property
     def draining(self) -> bool:
         """Whether new attempts are refused."""
-        return bool(self._draining)
+        return self._draining.is_raised
 
     async def hold(self, key: str) -> bool:
         """Return when the attempt's stream has ended; True if there was one.
@@ -103,7 +103,7 @@ class HoldRegistry:
         return key in self._was_held
 
     def _refuse_new(self, key: str) -> None:
-        if self._draining:
+        if self._draining.is_raised:
             raise TargetUnavailableError(f"attempt {key} came to a replica that is draining")
 
     def _remember(self, key: str) -> None:
