@@ -1,7 +1,7 @@
-"""The composition root: turns the application's arguments into deployments.
+"""The composition roots: they turn an application's arguments into deployments.
 
-``args`` hold what a replica *is* (a change restarts it); what may change while it runs, the tunables, comes
-as ``user_config`` and is not part of them.
+``args`` hold what a replica *is*: a change restarts every replica of that application. What may change while
+replicas run (tunables, which groups there are, how many replicas) stands beside them in the schema.
 """
 
 from collections.abc import Mapping
@@ -12,25 +12,16 @@ from ray import serve
 from ray.serve import Application
 
 from paceline.config.load import config_from_mapping
-from paceline.config.schema import DeploymentConfig
+from paceline.config.schema import DeploymentConfig, DrafterConfig
 from paceline_serve.drafter import DrafterReplica
 from paceline_serve.gateway import GatewayReplica
-from paceline_serve.names import GATEWAY, LIGHT_CPUS, TARGET, deployed_groups, drafter_deployment
+from paceline_serve.names import GATEWAY, LIGHT_CPUS, TARGET, drafter_deployment
 from paceline_serve.process_setup import actor_options
 from paceline_serve.target import TargetReplica
 
 _SPARE_REQUESTS = 32  # of a gateway, for health checks and refusals while it is full
 _QUEUED_REQUESTS = 64  # at a proxy, while every gateway is full; the gateways' own queues are the long ones
 _DRAFTER_REQUESTS = 5  # drafters serve none; Ray Serve wants a number above 0
-
-
-def build(args: Mapping[str, Any]) -> Application:
-    """Build the application from ``{"config": ...}``, a `DeploymentConfig` without its tunables."""
-    config = config_from_mapping(args["config"])
-    drafters = {group: _drafter(config, group) for group in deployed_groups(config)}
-    target = _target(config).bind(args["config"], drafters)
-    return _gateway(config).bind(args["config"], target)
-
 
 _COMMON: Mapping[str, Any] = MappingProxyType(
     {
@@ -40,32 +31,35 @@ _COMMON: Mapping[str, Any] = MappingProxyType(
             "initial_backoff_s": 0.02,
             "max_backoff_s": 0.1,
         },
-        "health_check_period_s": 2,
         "graceful_shutdown_wait_loop_s": 0.1,
         "max_constructor_retry_count": 3,
     }
 )
 
 
-def _drafter(config: DeploymentConfig, group: str) -> Application:
-    section = config.drafters[group]
+def build(args: Mapping[str, Any]) -> Application:
+    """Gateways and targets, from ``{"config": ...}``: a `DeploymentConfig` as `deploy_schema.identity` dumps it."""
+    config = config_from_mapping(args["config"])
+    return _gateway(config).bind(args["config"], _target(config).bind(args["config"]))
+
+
+def build_drafter(args: Mapping[str, Any]) -> Application:
+    """One remote drafter group, from its name and its sections: ``group``, ``drafter``, ``peer``."""
+    section = DrafterConfig.model_validate(args["drafter"])
     deployment = serve.deployment(
-        name=drafter_deployment(group),
-        num_replicas=section.replicas,
+        name=drafter_deployment(args["group"]),
         max_ongoing_requests=_DRAFTER_REQUESTS,
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=section.threads, resources=section.resources),
         **_COMMON,
     )(DrafterReplica)
-    return deployment.bind(group, section.model_dump(), config.peer.model_dump(), "cpu")
+    return deployment.bind(args["group"], args["drafter"], args["peer"], "cpu")
 
 
 def _target(config: DeploymentConfig) -> serve.Deployment:
     section = config.target
     return serve.deployment(
         name=TARGET,
-        num_replicas=section.replicas,
         max_ongoing_requests=section.max_held,
-        graceful_shutdown_timeout_s=config.gateway.request_timeout_s,
         ray_actor_options=actor_options(
             num_cpus=section.num_cpus,
             num_gpus=section.num_gpus,
@@ -80,10 +74,8 @@ def _gateway(config: DeploymentConfig) -> serve.Deployment:
     section = config.gateway
     return serve.deployment(
         name=GATEWAY,
-        num_replicas=section.replicas,
         max_ongoing_requests=section.max_ongoing + _SPARE_REQUESTS,
         max_queued_requests=_QUEUED_REQUESTS,
-        graceful_shutdown_timeout_s=section.request_timeout_s,
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=1, resources=section.resources),
         **_COMMON,
     )(serve.ingress()(GatewayReplica))

@@ -97,7 +97,9 @@ class LocalPlatform:
 
 
 def logical_cpus(config: DeploymentConfig) -> int:
-    """CPUs that Ray must believe in for all replicas to be placed."""
+    """CPUs that Ray must believe in for all replicas to be placed, and as many again while they are replaced."""
+    target = config.target
+    targets = target.autoscaling.max_replicas if target.autoscaling else target.replicas
     remote = sum(section.replicas for section in config.drafters.values() if section.place == "remote")
     light = (config.gateway.replicas + remote) * LIGHT_CPUS
-    return math.ceil(light + config.target.replicas * config.target.num_cpus) + _SPARE_CPUS
+    return math.ceil(2 * (light + targets * target.num_cpus)) + _SPARE_CPUS

@@ -17,7 +17,7 @@ from paceline.rpc.endpoint import Endpoint
 from paceline.rpc.replica_client import read_metrics
 from paceline_serve.deploy_schema import render
 from paceline_serve.membership import MEMBERSHIP
-from paceline_serve.names import APP_NAME
+from paceline_serve.names import app_of, is_ours
 from paceline_serve.peer_metadata import endpoints_of
 from paceline_serve.router_start import start_router
 from paceline_serve.start_failure import failure_of
@@ -26,7 +26,7 @@ _MEMBERS_WITHIN_S = 10.0
 
 
 class LocalServe:
-    """The application as the process that deployed it sees it."""
+    """The applications as the process that deployed them sees them."""
 
     def apply(self, config: DeploymentConfig) -> None:
         """Start Ray Serve if it does not run, and apply; returns while replicas still start.
@@ -45,21 +45,22 @@ class LocalServe:
         _client().deploy_apps(schema)
 
     def check_starting(self) -> None:
-        """Raise SetupError if the application cannot start."""
-        failure = failure_of(_application())
-        if failure is not None:
-            raise SetupError(failure)
+        """Raise SetupError if an application cannot start."""
+        for application in _applications():
+            if failure := failure_of(application):
+                raise SetupError(failure)
 
     def replica_pids(self) -> dict[str, list[int]]:
         """Process ids of running replicas, by deployment."""
         return {
             name: [replica["pid"] for replica in deployment["replicas"] if replica["state"] == "RUNNING"]
-            for name, deployment in _application().get("deployments", {}).items()
+            for application in _applications()
+            for name, deployment in application["deployments"].items()
         }
 
     def endpoints(self, deployment: str) -> list[Endpoint]:
         """Where the replicas of a deployment serve their peers. Raises SetupError if there are none."""
-        start_router(serve.get_deployment_handle(deployment, APP_NAME))
+        start_router(serve.get_deployment_handle(deployment, app_of(deployment)))
         give_up_at = time.monotonic() + _MEMBERS_WITHIN_S
         while not (found := endpoints_of(MEMBERSHIP.replicas(deployment))):
             if time.monotonic() > give_up_at:
@@ -79,7 +80,6 @@ def _client() -> ServeControllerClient:
     return client
 
 
-def _application() -> dict[str, Any]:
+def _applications() -> list[dict[str, Any]]:
     details: dict[str, Any] = _client().get_serve_details()
-    found: dict[str, Any] = details["applications"].get(APP_NAME, {})
-    return found
+    return [application for name, application in details["applications"].items() if is_ours(name)]

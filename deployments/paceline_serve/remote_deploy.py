@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -12,7 +12,7 @@ import typer
 from paceline.config.schema import DeploymentConfig
 from paceline.errors import ConfigError, SetupError
 from paceline.rpc.loopback import is_loopback
-from paceline_serve.names import APP_NAME
+from paceline_serve.names import is_ours
 from paceline_serve.remote_health import Health, wait_healthy
 from paceline_serve.serve_flags import folders_of
 from paceline_serve.start_failure import failure_of
@@ -50,12 +50,14 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
         running = _read(http)
         schema = render(config, proxy_location="EveryNode").model_dump(mode="json", exclude_unset=True)
         _write(http, merge(running, schema))
-        _wait(http)
+        _wait(http, [application["name"] for application in schema["applications"]])
     _announce(config, f"[{host}]" if ":" in host else host, as_json=as_json)
 
 
 def merge(running: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema together with the other applications of the cluster, which Ray Serve would delete otherwise.
+
+    Ours that the schema leaves out, former drafter groups, are deleted.
 
     Raises ConfigError where the proxies already run with other settings or without our gRPC service: Ray Serve
     ignores new ones.
@@ -64,7 +66,7 @@ def merge(running: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, An
     others = [
         details["deployed_app_config"]
         for name, details in running.get("applications", {}).items()
-        if name != APP_NAME and details.get("deployed_app_config")
+        if not is_ours(name) and details.get("deployed_app_config")
     ]
     merged = dict(schema)
     # At the top this setting would be the whole cluster's.
@@ -119,16 +121,19 @@ def _write(http: httpx.Client, schema: Mapping[str, Any]) -> None:
         raise SetupError(f"The Ray cluster refused the application: {response.text[:500]}")
 
 
-def _wait(http: httpx.Client) -> None:
+def _wait(http: httpx.Client, names: Sequence[str]) -> None:
+    """Wait until all our applications run, and those that are no longer wanted are gone."""
     give_up_at = time.monotonic() + _RUNNING_WITHIN_S
     while time.monotonic() < give_up_at:
-        application = _read(http).get("applications", {}).get(APP_NAME, {})
-        if application.get("status") == "RUNNING":
+        applications = _read(http).get("applications", {})
+        ours = {name: details for name, details in applications.items() if is_ours(name)}
+        if ours.keys() == set(names) and all(details.get("status") == "RUNNING" for details in ours.values()):
             return
-        if failure := failure_of(application):
-            raise SetupError(f"The application failed to deploy: {failure}")
+        for name, details in ours.items():
+            if failure := failure_of(details):
+                raise SetupError(f"The application {name} failed to deploy: {failure}")
         time.sleep(_POLL_S)
-    raise SetupError(f"The application was not running after {_RUNNING_WITHIN_S:g} s.")
+    raise SetupError(f"The applications were not running after {_RUNNING_WITHIN_S:g} s.")
 
 
 def _announce(config: DeploymentConfig, host: str, *, as_json: bool) -> None:

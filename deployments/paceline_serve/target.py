@@ -4,24 +4,26 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ray.serve.handle import DeploymentHandle
-
 from paceline.backends.native import NativeBackend
 from paceline.config.load import config_from_mapping
-from paceline.config.schema import DeploymentConfig, Tunables
-from paceline.drafting.drafter import Drafter
+from paceline.config.schema import DeploymentConfig
+from paceline.config.timeouts import derive_timeouts
+from paceline.drafting.matching import TargetFacts
+from paceline.errors import TargetUnavailableError
 from paceline.modeling.resolve import resolve_model
 from paceline.rpc.auth import new_token
+from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.holds import HoldRegistry
 from paceline.rpc.peer_server import PeerServer
+from paceline.rpc.protocol import spoken
 from paceline.rpc.replica_server import ReplicaServicer
 from paceline.rpc.target_server import TargetServicer
 from paceline.telemetry.metrics import Metrics
+from paceline_serve.live_settings import split_target_settings
 from paceline_serve.membership import MEMBERSHIP
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.process_setup import node_address, start_logging
-from paceline_serve.router_start import start_router
-from paceline_serve.target_drafters import build_drafters, close_links, target_facts
+from paceline_serve.target_drafters import DrafterLinks, build_drafters, target_facts
 
 _STOP_GRACE_S = 1.0  # Ray Serve has waited for the holds by then
 
@@ -29,28 +31,29 @@ _STOP_GRACE_S = 1.0  # Ray Serve has waited for the holds by then
 class TargetReplica:
     """Owns one engine. Through Ray Serve come only holds; requests and tokens travel over its own gRPC server."""
 
-    async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
-        self, config: Mapping[str, Any], drafters: Mapping[str, DeploymentHandle[Any]]
-    ) -> None:
-        """Load the model, link to the drafter groups, open the port.
+    async def __init__(self, config: Mapping[str, Any]) -> None:  # type: ignore[misc]  # Ray Serve awaits it
+        """Load the model, open the port. ``config`` is a `DeploymentConfig` as a plain mapping.
 
-        ``config`` is a `DeploymentConfig` as a plain mapping; ``drafters`` has a handle per remote group, used
-        for membership only.
+        It says nothing of remote drafter groups: those come with `reconfigure`, so that they may change without
+        a restart.
         """
         settings = config_from_mapping(config)
         start_logging(settings.tunables.log_level)
-        for handle in drafters.values():
-            start_router(handle)
-        self._drafters: Mapping[str, Drafter] = {}
         metrics = Metrics()
         loop = asyncio.get_running_loop()
-        self._backend = await loop.run_in_executor(None, self._start_engine, settings, loop, metrics)
-        self._holds = HoldRegistry(settings.peer.hold_open_s)
+        self._backend, facts = await loop.run_in_executor(None, _start_engine, settings, metrics)
+        self._links = DrafterLinks(self._backend, facts, peer=settings.peer, membership=MEMBERSHIP, metrics=metrics)
+        self._versions = spoken(settings.peer.protocol_max)
+        self._draining = DrainFlag()
+        self._holds = HoldRegistry(derive_timeouts(settings.gateway, settings.target).hold_open_s, self._draining)
         self._server = PeerServer(
             settings.peer,
             node_ip=node_address(),
             token=new_token(),
-            servicers=(TargetServicer(self._backend, self._holds), ReplicaServicer(metrics.render)),
+            servicers=(
+                TargetServicer(self._backend, self._holds, versions=self._versions),
+                ReplicaServicer(metrics.render),
+            ),
         )
         await self._server.start()
 
@@ -60,29 +63,34 @@ class TargetReplica:
 
     def reconfigure(self, user_config: Mapping[str, Any]) -> None:
         """Use new tunables, for running answers too; called by Ray Serve after start and on every change."""
-        tunables = Tunables.model_validate(user_config)
+        tunables, remote_groups = split_target_settings(user_config)
         start_logging(tunables.log_level)
         self._backend.apply_tunables(tunables)
+        self._links.apply(remote_groups)
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """What gateways learn about this replica; called by Ray Serve once, after start."""
         identity = encode_identity(self._backend.identity)
-        return peer_metadata(self._server.address, self._server.token, identity=identity)
+        return peer_metadata(self._server.address, self._server.token, versions=self._versions, identity=identity)
 
     def check_health(self) -> None:
-        """Raise EngineFailedError if the engine is dead or stuck."""
+        """Raise EngineFailedError if the engine is dead or stuck, TargetUnavailableError once it has drained.
+
+        Ray Serve replaces the replica then.
+        """
         self._backend.check_health()
+        if self._draining.is_raised and not self._holds.num_held:
+            raise TargetUnavailableError("the replica has drained")
 
     async def __del__(self) -> None:
         if server := getattr(self, "_server", None):  # absent where the start failed
             await server.stop(_STOP_GRACE_S)
-            close_links(self._drafters)
+            self._links.close()
             await self._backend.close()
 
-    def _start_engine(
-        self, settings: DeploymentConfig, loop: asyncio.AbstractEventLoop, metrics: Metrics
-    ) -> NativeBackend:
-        folder = resolve_model(settings.model.source, settings.model.revision)
-        facts = target_facts(folder, settings.model)
-        self._drafters = build_drafters(settings, facts, membership=MEMBERSHIP, loop=loop, metrics=metrics)
-        return NativeBackend.start(folder, config=settings, drafters=self._drafters, metrics=metrics)
+
+def _start_engine(settings: DeploymentConfig, metrics: Metrics) -> tuple[NativeBackend, TargetFacts]:
+    folder = resolve_model(settings.model.source, settings.model.revision)
+    facts = target_facts(folder, settings.model)
+    drafters = build_drafters(settings, facts)
+    return NativeBackend.start(folder, config=settings, drafters=drafters, metrics=metrics), facts

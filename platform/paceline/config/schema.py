@@ -1,7 +1,8 @@
 """The configuration file: frozen sections, a bound and a sentence per field, unknown keys fail.
 
-*Identity* (model, engine, drafters, replica counts) restarts replicas when it changes; *tunables*
-(the `Tunables` section) reach running replicas through Ray Serve's ``user_config``.
+*Identity* (model, engine, gateway, what a drafter group is) restarts the replicas that it describes when it changes.
+*Tunables* (the `Tunables` section) reach running replicas through Ray Serve's ``user_config``; numbers of replicas
+and autoscaling take effect beside them.
 """
 
 import re
@@ -161,7 +162,7 @@ class TargetConfig(Section):
     max_surge_percent: int | None = Field(default=None, ge=0, le=100)
     """Share of replicas that may start before old ones go, when all are replaced. Default: 0 with GPUs, else 100."""
     migrate_after_s: float = Field(default=10.0, ge=0)
-    """A replica that is stopped finishes answers for this long; then the rest of them goes on elsewhere."""
+    """A replica that is stopped finishes answers for this long, then they go on elsewhere. It is killed 10 s later."""
     num_cpus: float = Field(default=0.1, ge=0)
     """Logical CPUs that each replica takes from Ray."""
     num_gpus: float = Field(default=0.0, ge=0)
@@ -192,7 +193,7 @@ class GatewayConfig(Section):
     max_ongoing: int = Field(default=256, ge=1)
     """Most requests that one gateway replica works on at a time."""
     request_timeout_s: float = Field(default=600.0, gt=0)
-    """Longest time of one request, from receipt to last token."""
+    """Longest time of one request, from receipt to last token. A gateway that is stopped has 10 s more than this."""
 
     @model_validator(mode="after")
     def _check_ports(self) -> "GatewayConfig":
@@ -212,8 +213,6 @@ class PeerConfig(Section):
     """Largest message between replicas; at least twice gateway.max_body_bytes, so that every prompt fits."""
     protocol_max: int | None = Field(default=None, ge=1)
     """Newest version of the peer protocol to speak: the one before while an older release runs beside. Default: all."""
-    hold_open_s: float = Field(default=5.0, gt=0)
-    """A hold without a stream ends after this long."""
 
     @model_validator(mode="after")
     def _check_range(self) -> "PeerConfig":

@@ -31,16 +31,24 @@ class DraftExchange:
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
-        self.groups = {
-            name: DrafterGroup(name, GuardedDrafter(slot.drafter, group=name, metrics=metrics, clock=clock), slot.local)
-            for name, slot in slots.items()
-        }
+        self.groups: Mapping[str, DrafterGroup] = {}  # replaced, never changed: other threads read it
         self.sessions: dict[str, SessionLedger] = {}  # by name
         self.deadline_ms = 0  # of a request; 0: none
         self._rule = rule
         self._vocab_size = vocab_size
         self._metrics = metrics
         self._clock = clock
+        for name, slot in slots.items():
+            self.add_group(name, slot)
+
+    def add_group(self, name: str, slot: DrafterSlot) -> None:
+        """Take up a group, behind those that are there."""
+        guarded = GuardedDrafter(slot.drafter, group=name, metrics=self._metrics, clock=self._clock)
+        self.groups = {**self.groups, name: DrafterGroup(name, guarded, slot.local)}
+
+    def remove_group(self, name: str) -> None:
+        """Forget a group that has no session any more."""
+        self.groups = {group.name: group for group in self.groups.values() if group.name != name}
 
     def add(self, session: SessionLedger) -> None:
         """Begin with a session; its drafter hears of it with the first request."""

@@ -26,7 +26,7 @@ from paceline.telemetry.metrics import Metrics
 
 logger = logging.getLogger(__name__)
 
-_COLD_TOKENS = 32  # of output, by which a drafter should have computed the prompt
+_COLD_TOKENS = 32  # of output since a session was woken, by which a drafter should have computed what it lacks
 _ROUNDS_BETWEEN = 32  # of asking for more drafts than paid lately: about 3 %
 
 
@@ -80,11 +80,29 @@ class Speculation:
             return 0
         under_way = session.awaits_reply and not self._exchange.groups[session.group].pace.suspended
         held = len(session.proposal.tree) if session.proposal else 0
-        return min(self._settings.limit, max(held, session.budget.max_nodes if under_way else 0))
+        limit = self._settings.limit(session.group)
+        return min(limit, max(held, session.budget.max_nodes if under_way else 0))
 
     def groups(self) -> tuple[DrafterGroupStatus, ...]:
         """State of every drafter group, for the router."""
         return tuple(group.status for group in self._exchange.groups.values())
+
+    def add_group(self, name: str, slot: DrafterSlot) -> None:
+        """Take up a drafter group; requests that name it from now on are drafted by it."""
+        self._exchange.add_group(name, slot)
+
+    def remove_group(self, name: str) -> None:
+        """Let go of a drafter group; what it drafts for goes on plain."""
+        for sequence, session in list(self._by_sequence.items()):
+            if session.group == name:
+                del self._by_sequence[sequence]
+                self._drop(session)
+        for sequence, shadows in list(self._shadows.items()):
+            self._shadows[sequence] = [session for session in shadows if session.group != name]
+            for session in shadows:
+                if session.group == name:
+                    self._drop(session)
+        self._exchange.remove_group(name)
 
     @property
     def num_sessions(self) -> int:
@@ -138,8 +156,7 @@ class Speculation:
         """End a sequence's sessions, whatever is outstanding."""
         own = self._by_sequence.pop(sequence, None)
         for session in (*([own] if own else []), *self._shadows.pop(sequence, ())):
-            self._compare(session, final=True)
-            self._exchange.drop(session)
+            self._drop(session)
 
     def collect(self, plan: StepPlan) -> Gathered:
         """The rows to run now, with the proposals that are ready or worth waiting for."""
@@ -154,6 +171,10 @@ class Speculation:
         self._pass = (tokens, now)
         return Gathered(plan, Drafts(proposals, now - started))
 
+    def _drop(self, session: SessionLedger) -> None:
+        self._compare(session, final=True)
+        self._exchange.drop(session)
+
     def _new_session(self, name: str, group: str, sequence: Sequence, *, shadow: bool = False) -> SessionLedger:
         estimate = AcceptanceEstimate(self._exchange.groups[group].acceptance)
         session = SessionLedger(name, group, sequence, estimate, shadow)
@@ -161,13 +182,17 @@ class Speculation:
         return session
 
     def _may_speculate(self, session: SessionLedger, now: float) -> bool:
-        active = self._settings.limit > 0 and self._answers(session, now)
+        active = self._settings.limit(session.group) > 0 and self._answers(session, now)
         if session.active is not None and session.active != active:
             session.sequence.switches += 1
+        if active and not session.active:
+            # The drafter computes what it has missed before it answers.
+            session.warm, session.awake_since = False, session.sequence.num_output
         session.active = active
         if not active:
             session.outstanding = False
             session.proposal = None
+            session.asks.clear()  # what comes late now is no sign that the group is slow
         return active
 
     def _answers(self, session: SessionLedger, now: float) -> bool:
@@ -181,9 +206,9 @@ class Speculation:
         if not self._may_speculate(session, now):
             return DraftBudget(0, 0)
         sequence = session.sequence
-        budget = self._settings.budget(sequence.request.plan.max_draft_tokens, sequence.tokens_left)
+        budget = self._settings.budget(session.group, sequence.request.plan.max_draft_tokens, sequence.tokens_left)
         group = self._exchange.groups[session.group]
-        late = session.overdue() if session.warm else sequence.num_output >= _COLD_TOKENS
+        late = session.overdue() if session.warm else sequence.num_output - session.awake_since >= _COLD_TOKENS
         if budget.max_depth and late and not group.local:
             group.pace.miss()
         return budget
@@ -219,19 +244,21 @@ class Speculation:
 
     def _open_shadows(self, sequence: Sequence) -> None:
         share = self._settings.shadow_share
-        if not (share and self._settings.limit):
+        if not share:
             return
         own, name = self.drafter_of(sequence), session_name(sequence.key, sequence.choice)
         for group in self._exchange.groups.values():
-            remote = not group.local  # one of this process would draft in the target's time
-            if remote and group.name != own and group.drafter.live and self._sampler.takes(group.name, share):
+            # One of this process would draft in the target's time.
+            if group.local or group.name == own or not (self._settings.limit(group.name) and group.drafter.live):
+                continue
+            if self._sampler.takes(group.name, share):
                 session = self._new_session(f"{name}@{group.name}", group.name, sequence, shadow=True)
                 self._shadows.setdefault(sequence, []).append(session)
 
     def _shadow_requests(self, sequence: Sequence, now: float) -> Iterator[Asking]:
         for session in self._shadows.get(sequence, ()):
             self._compare(session)
-            budget = self._settings.budget(self._settings.limit, sequence.tokens_left)
+            budget = self._settings.budget(session.group, self._settings.max_draft_tokens, sequence.tokens_left)
             session.active = budget.max_depth > 0 and self._answers(session, now)
             if session.active and session.watched is None and self._sampler.takes_round(session):
                 yield session, budget
