@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from paceline.core.generation import ChoiceStart, FinishReason, GenerationChunk
-from paceline.errors import EngineFailedError, StreamGapError, TargetUnavailableError
+from paceline.errors import EngineFailedError, StreamGapError, TargetLostError
 
 
 @dataclasses.dataclass(slots=True)
@@ -28,10 +28,15 @@ class ChunkContinuity:
         fresh = (self._admit(chunk) for chunk in chunks)
         return [chunk for chunk in fresh if chunk is not None]
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether every choice has finished."""
+        return all(progress.finished for progress in self._choices)
+
     def check_complete(self) -> None:
-        """Raise TargetUnavailableError if the stream ended while a choice was unfinished."""
-        if not all(progress.finished for progress in self._choices):
-            raise TargetUnavailableError("the token stream ended before the answer did")
+        """Raise TargetLostError if the stream ended while a choice was unfinished."""
+        if not self.is_complete:
+            raise TargetLostError("the token stream ended before the answer did")
 
     def _admit(self, chunk: GenerationChunk) -> GenerationChunk | None:
         if not 0 <= chunk.choice < len(self._choices):

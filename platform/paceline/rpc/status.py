@@ -55,6 +55,12 @@ def error_from_rpc(rpc_error: AioRpcError) -> PacelineError:
     return EngineFailedError(text)
 
 
+def has_reason(rpc_error: AioRpcError) -> bool:
+    """Whether a status carries a reason of ours: the other end's own word, where others are gRPC's."""
+    reason = (rpc_error.details() or "").partition(": ")[0]
+    return reason == PacelineError.reason or reason in _leaves()
+
+
 def cancelled_from_within() -> bool:
     """Whether a CancelledError just caught came out of what was awaited, not from a cancel of this task.
 
