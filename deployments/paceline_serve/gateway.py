@@ -37,6 +37,7 @@ from paceline_serve.serve_target_pool import ServeTargetPool
 logger = logging.getLogger(__name__)
 
 _WARM_UP_RETRY_S = 0.5
+_FIRST_TOKEN_WITHIN_S = 10.0
 _INTERNAL = "The gateway failed; its log has the details."
 
 
@@ -53,7 +54,12 @@ class GatewayReplica:
         metrics = Metrics()
         tokenizer = await asyncio.get_running_loop().run_in_executor(None, _load_tokenizer, settings)
         pool = ServeTargetPool(
-            target.hold, MEMBERSHIP, peer=settings.peer, max_taken=settings.gateway.max_ongoing, metrics=metrics
+            target.hold,
+            MEMBERSHIP,
+            peer=settings.peer,
+            max_taken=settings.gateway.max_ongoing,
+            max_wait_s=settings.tunables.max_queue_wait_s,
+            metrics=metrics,
         )
         self._pool = pool
         self._service = GatewayService(
@@ -75,6 +81,9 @@ class GatewayReplica:
         )
         await self._server.start()
         self._warming = asyncio.create_task(self._warm_up())
+        # Ray Serve sends no requests before the constructor has returned. A gateway that joins others should not get
+        # any until it knows a target; the first one of all tells that it waits.
+        await asyncio.wait({self._warming}, timeout=_FIRST_TOKEN_WITHIN_S)
 
     def __serve_build_asgi_app__(self) -> FastAPI:
         """The HTTP app; Ray Serve calls this after the constructor."""
@@ -106,6 +115,7 @@ class GatewayReplica:
         tunables = Tunables.model_validate(user_config)
         start_logging(tunables.log_level)
         self._service.apply_tunables(tunables)
+        self._pool.apply_tunables(tunables)
 
     def record_replica_metadata(self) -> dict[str, Any]:
         """Where this replica's metrics can be read; called by Ray Serve once, after start."""

@@ -11,7 +11,8 @@ class PeerRouter(RequestRouter):
     """Picks the least loaded replica within the caller's wishes; records membership.
 
     Hints are keyword arguments of ``choose_replica``: ``prefer`` and ``exclude``, collections of replica
-    ids. ``prefer`` yields to load; ``exclude`` yields only where it would leave nobody.
+    ids. ``prefer`` yields to load; ``exclude`` yields only where it would leave nobody. ``withdrawn`` is an event
+    that the caller sets when it wants no place any more: cancelling the call itself would leave it in the queue.
     """
 
     def update_replicas(self, replicas: list[RunningReplica]) -> None:
@@ -29,6 +30,8 @@ class PeerRouter(RequestRouter):
     ) -> list[list[RunningReplica]]:
         """Ranks of replicas; Ray Serve takes the one with the fewest requests of the first rank with room."""
         hints = pending_request.kwargs if pending_request else {}
+        if pending_request is not None and "withdrawn" in hints and hints["withdrawn"].is_set():
+            pending_request.future.cancel()
         exclude, prefer = hints.get("exclude", ()), hints.get("prefer", ())
         usable = [replica for replica in candidate_replicas if replica.replica_id.unique_id not in exclude]
         usable = usable or list(candidate_replicas)

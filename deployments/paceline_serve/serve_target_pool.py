@@ -3,18 +3,20 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from ray.exceptions import RayError
 from ray.serve.exceptions import RayServeException
 
-from paceline.config.schema import PeerConfig
+from paceline.config.schema import PeerConfig, Tunables
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.errors import TargetUnavailableError
+from paceline.gateway.place_queue import Lease, PlaceQueue
 from paceline.gateway.target_pool import PlaceWish, PoolSnapshot
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
@@ -22,7 +24,6 @@ from paceline_serve.attempt_hold import AttemptHold, HoldResponse
 from paceline_serve.membership import Members, Membership
 from paceline_serve.names import TARGET
 from paceline_serve.peer_metadata import decode_identity, endpoint_of
-from paceline_serve.slot_queue import Lease, SlotQueue
 from paceline_serve.target_peer import TargetPeer
 
 logger = logging.getLogger(__name__)
@@ -34,8 +35,8 @@ _NEWS_S = 0.05  # Ray Serve may choose a new replica before this loop has heard 
 class HoldHandle(Protocol):
     """What is used of ``handle.hold``, a method of a Ray Serve deployment handle."""
 
-    def choose_replica(self, **hints: Collection[str]) -> AbstractAsyncContextManager[Any]:
-        """Reserve a place on one replica for the length of the block."""
+    def choose_replica(self, **hints: Any) -> AbstractAsyncContextManager[Any]:
+        """Reserve a place on one replica for the length of the block; `PeerRouter` says what the hints are."""
 
     def dispatch(self, selection: Any, key: str) -> HoldResponse:
         """Call ``hold(key)`` on the replica that was chosen."""
@@ -45,9 +46,16 @@ class ServeTargetPool:
     """Implements `paceline.gateway.target_pool.TargetPool`. Used from one asyncio loop."""
 
     def __init__(
-        self, hold: HoldHandle, membership: Membership, *, peer: PeerConfig, max_taken: int, metrics: Metrics
+        self,
+        hold: HoldHandle,
+        membership: Membership,
+        *,
+        peer: PeerConfig,
+        max_taken: int,
+        metrics: Metrics,
+        max_wait_s: float = Tunables().max_queue_wait_s,
     ) -> None:
-        """``max_taken`` limits requests that wait and requests that run, together."""
+        """``max_taken`` limits requests that wait and requests that run, together; ``max_wait_s`` the wait of each."""
         self._hold = hold
         self._peer = peer
         self._metrics = metrics
@@ -58,12 +66,14 @@ class ServeTargetPool:
         self._identity: ModelIdentity | None = None
         self._identities: dict[str, ModelIdentity] = {}  # by replica id
         self._is_closed = False
-        self._slots: SlotQueue[Any] = SlotQueue(
+        self._slots: PlaceQueue[Any] = PlaceQueue(
             self._reserve,
             suits=self._suits,
             max_taken=max_taken,
+            max_wait_s=max_wait_s,
             is_empty=lambda: not self._peers,
             on_change=self._count,
+            on_shed=lambda reason: metrics.count(catalogue.SHED_REQUESTS, reason=reason),
         )
         membership.watch(TARGET, self._on_members)
 
@@ -71,6 +81,10 @@ class ServeTargetPool:
     def identity(self) -> ModelIdentity | None:
         """The model; None until the first replica has said."""
         return self._identity
+
+    def apply_tunables(self, tunables: Tunables) -> None:
+        """Use new settings for requests that arrive from now on."""
+        self._slots.max_wait_s = tunables.max_queue_wait_s
 
     def snapshot(self) -> PoolSnapshot:
         """The fleet as its newest load reports show it."""
@@ -86,6 +100,7 @@ class ServeTargetPool:
     async def place(self, wish: PlaceWish) -> AsyncIterator["ReplicaPlace"]:
         """A place on one replica; see `TargetPool.place`."""
         async with self._slots.take(wish) as lease:
+            self._metrics.observe(catalogue.QUEUE_TIME, lease.waited_s)
             yield ReplicaPlace(self, lease)
 
     async def close(self) -> None:
@@ -137,14 +152,14 @@ class ServeTargetPool:
         self._metrics.set(catalogue.QUEUED_REQUESTS, self._slots.num_waiting)
         self._metrics.set(catalogue.OPEN_STREAMS, self._slots.num_held)
 
-    def _reserve(self, wish: PlaceWish) -> AbstractAsyncContextManager[Any]:
+    def _reserve(self, wish: PlaceWish, withdrawn: threading.Event) -> AbstractAsyncContextManager[Any]:
         now = self._loop.time()
         self._avoid_until = {replica: until for replica, until in self._avoid_until.items() if until > now}
-        return self._hold.choose_replica(exclude=(*self._avoid_until, *wish.exclude))
+        return self._hold.choose_replica(exclude=(*self._avoid_until, *wish.exclude), withdrawn=withdrawn)
 
-    @staticmethod
-    def _suits(wish: PlaceWish, selection: Any) -> bool:
-        return selection.replica_id not in wish.exclude
+    def _suits(self, wish: PlaceWish, selection: Any) -> bool:
+        # The router, too, chooses an excluded replica only where there is no other.
+        return selection.replica_id not in wish.exclude or not self._peers.keys() - wish.exclude
 
     def _on_members(self, members: Members) -> None:
         """Any thread: Ray Serve pushed the target group's replicas."""

@@ -49,7 +49,7 @@ class Handle:
         self.broken = ""
 
     @asynccontextmanager
-    async def choose_replica(self, *, exclude=()):
+    async def choose_replica(self, *, exclude=(), withdrawn=None):
         if not self.holds:
             await asyncio.sleep(60)
         name = next((name for name in self.holds if name not in exclude), next(iter(self.holds)))

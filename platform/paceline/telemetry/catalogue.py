@@ -45,6 +45,12 @@ _ERROR_REASON = Label(
         "INTERNAL",
     ),
 )
+_FURTHER_REASON = Label(
+    "reason",
+    "Why the attempt before ended: `lost` (its replica died, fell silent or failed), `leaving` (its replica is about to "
+    "go), `refused` (there was no running on its replica).",
+    ("lost", "leaving", "refused"),
+)
 _PAGE_STATE = Label(
     "state",
     "`held` pages belong to running choices, `cached` ones to prefixes that no running choice uses and that give way "
@@ -64,6 +70,12 @@ _WAITING_MOVE = Label(
     "rows went into it without drafts.",
     ("wait", "fill", "go"),
 )
+_SHED_REASON = Label(
+    "reason",
+    "`full`: gateway.max_ongoing requests were there; `displaced`: the queue was full and one came that goes before it; "
+    "`expected_wait`: it would have waited too long; `waited`: it has waited for tunables.max_queue_wait_s.",
+    ("full", "displaced", "expected_wait", "waited"),
+)
 _REFUSAL_REASON = Label(
     "reason",
     "Why the drafter did not draft.",
@@ -71,6 +83,7 @@ _REFUSAL_REASON = Label(
 )
 
 _STEP_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.12, 0.2, 0.4, 0.8, 1.6, 3.2)
+_QUEUE_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 _REQUEST_BUCKETS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0)
 
 # Gateway
@@ -89,7 +102,32 @@ FAILED_REQUESTS = Counter(
     'sum(rate(paceline_gateway_failed_requests_total{reason=~"TARGET_.*|REQUEST_ABANDONED|ENGINE_FAILED|INTERNAL"}[5m])).',
     (_DOOR, _ERROR_REASON),
 )
+RESUMES = Counter(
+    "gateway.resumes",
+    "{attempt}",
+    "Further attempts at answers that had begun: they go on elsewhere from the tokens that the client has.",
+    (_FURTHER_REASON,),
+)
+RETRIES = Counter(
+    "gateway.retries",
+    "{attempt}",
+    "Further attempts at requests whose answer had not begun.",
+    (_FURTHER_REASON,),
+)
 QUEUED_REQUESTS = Gauge("gateway.queued_requests", "{request}", "Requests that wait for a target replica.")
+SHED_REQUESTS = Counter(
+    "gateway.shed_requests",
+    "{request}",
+    "Requests that the gateway's queue turned away, resumed ones never. Clients see OVERLOADED and when to try again.",
+    (_SHED_REASON,),
+)
+QUEUE_TIME = Histogram(
+    "gateway.queue_time",
+    "s",
+    "Time that a request waited for a place on a target replica; refused ones are not counted.",
+    (),
+    _QUEUE_BUCKETS,
+)
 OPEN_STREAMS = Gauge("gateway.open_streams", "{request}", "Requests that hold a target replica.")
 PROMPT_TOKENS = Counter("gateway.prompt_tokens", "{token}", "Prompt tokens of routed requests, once per request.")
 COMPLETION_TOKENS = Counter("gateway.completion_tokens", "{token}", "Committed tokens sent to clients.", (_ROUTE,))
