@@ -30,9 +30,13 @@ class SpeculationPreference:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A ceiling for one request: inside it the engine moves alone, step by step."""
+    """A ceiling for one request: inside it the engine moves alone, step by step.
+
+    A plain plan with a drafter is one that only the operator's switch made plain: the drafter may be used
+    once it is turned on again, also in the middle of the answer.
+    """
 
     route: Route
     reason: str  # one sentence for the client
-    drafter: str | None = None  # drafter group; None when plain
+    drafter: str | None = None  # drafter group; None: the answer stays plain
     max_draft_tokens: int = 0

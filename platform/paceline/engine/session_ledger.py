@@ -31,8 +31,9 @@ class SessionLedger:
     shadow: bool = False  # proposes for comparison only: the sequence does not use this group
     sent_length: int = 0  # tokens that were sent; the drafter may have lost them
     opened: bool = False
-    warm: bool = False  # the drafter has answered, so it has computed the prompt
+    warm: bool = False  # the drafter has answered since the session was woken, so it has computed the context
     active: bool | None = None  # whether the last round could speculate; None before the first
+    awake_since: int = 0  # output tokens when it could speculate again
     budget: DraftBudget = _NOTHING  # of the newest request
     outstanding: bool = False  # the newest request has no answer yet
     probing: bool = False  # the newest request was for comparison only

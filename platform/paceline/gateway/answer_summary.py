@@ -47,16 +47,20 @@ def summarise(
     tested = sum(choice.tested for choice in choices)
     accepted = sum(choice.accepted for choice in choices)
     used = next((choice.drafter for choice in choices if choice.drafter), None)
+    drafted = sum(choice.drafted for choice in choices)
+    route, reason = plan.route, plan.reason
+    if route is Route.PLAIN and plan.drafter and drafted:
+        route, reason = Route.SPECULATIVE, f"{reason}; it was turned on again during the answer"
     return AnswerSummary(
         model=identity.name,
         prompt_tokens=prompt_tokens,
         cached_tokens=min((choice.cached_tokens for choice in choices), default=0),
         completion_tokens=completion,
         accepted_tokens=accepted,
-        rejected_tokens=sum(choice.drafted for choice in choices) - accepted,
-        route=plan.route,
-        reason=plan.reason,
-        drafter=used or plan.drafter,
+        rejected_tokens=drafted - accepted,
+        route=route,
+        reason=reason,
+        drafter=None if route is Route.PLAIN else used or plan.drafter,
         switches=sum(choice.switches for choice in choices),
         tau=in_rounds / rounds if rounds else None,
         alpha=accepted / tested if tested else None,

@@ -1,11 +1,13 @@
 """Picks speculative or plain decoding for a request: pure functions over a snapshot."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from paceline.core.load import DrafterGroupStatus
 from paceline.core.plans import Plan, Route, SpeculationMode, SpeculationPreference
+
+OPERATOR_OFF = "the operator turned speculation off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +20,7 @@ class RoutingSnapshot:
     default_draft_tokens: int  # the deployment's draft budget
     speculation_enabled: bool  # the operator's kill switch
     groups_known: bool = True  # whether any target has reported lately
+    disabled_groups: Collection[str] = ()  # the kill switch for single groups
 
 
 class Policy(Protocol):
@@ -28,14 +31,23 @@ class Policy(Protocol):
 
 
 class SpeculateWhenLive:
-    """Speculates whenever the wanted drafter group (or, without a wish, the first one) is live."""
+    """Speculates whenever the wanted drafter group (or, without a wish, the first one) is live.
+
+    A plan that is plain only because the operator has turned speculation off names the group all the same:
+    the answer speculates once it is turned on again.
+    """
 
     def decide(self, preference: SpeculationPreference, snapshot: RoutingSnapshot) -> Plan:
         """Return the plan for one request."""
         if preference.mode is SpeculationMode.OFF:
             return _plain("the request turned speculation off")
+        plan = self._decide(preference, snapshot)
         if not snapshot.speculation_enabled:
-            return _plain("the operator turned speculation off")
+            return replace(plan, route=Route.PLAIN, reason=OPERATOR_OFF)
+        return plan
+
+    def _decide(self, preference: SpeculationPreference, snapshot: RoutingSnapshot) -> Plan:
+        """The plan for a request that speculates if it can."""
         if not snapshot.groups_known:
             return _plain("the state of the drafter groups is not known at this moment")
         if preference.max_draft_tokens == 0 or snapshot.default_draft_tokens == 0:
@@ -45,7 +57,11 @@ class SpeculateWhenLive:
         if not live:
             return _plain(_why_not_live(preference.drafter, candidates))
         budget = preference.max_draft_tokens or snapshot.default_draft_tokens
-        group = live[0]
+        allowed = [group for group in live if group.name not in snapshot.disabled_groups]
+        if not allowed:
+            reason = f"the operator turned drafter group '{live[0].name}' off"
+            return Plan(Route.PLAIN, reason, live[0].name, budget)
+        group = allowed[0]
         return Plan(Route.SPECULATIVE, f"drafter group '{group.name}' is live", group.name, budget)
 
 

@@ -1,5 +1,7 @@
 """Proposals for comparison: what they say about a drafter, and that they cost the target nothing."""
 
+from dataclasses import replace
+
 import pytest
 
 from drafters import AntiOracleDrafter, CoinDrafter, OracleDrafter
@@ -109,12 +111,18 @@ def test_a_drafter_in_this_process_is_not_asked():
     assert shadow.num_proposals == 0
 
 
-@pytest.mark.parametrize("how", ["share", "switch"])
+@pytest.mark.parametrize("how", ["share", "limit", "group"])
 def test_nothing_is_compared_when_it_is_off(how):
-    """Share 0, or the kill switch: no call of a drafter."""
+    """Share 0, no drafts at all, or a group that is turned off: no call of a drafter."""
     _, _, shadow = run(OracleDrafter, share=0.0)
     assert shadow.num_proposals == 0
-    if how == "switch":
+    if how == "group":
+        harness = Harness(ToyRunner(LAW, VOCAB), {"g": shadow}, local=False, shadow_share=0.25)
+        harness.speculation.apply(replace(harness.speculation._settings, disabled_groups=frozenset({"g"})))
+        harness.submit("r/1", BASE, max_tokens=30)
+        harness.run()
+        assert shadow.num_proposals == 0
+    if how == "limit":
         harness = Harness(ToyRunner(LAW, VOCAB), {"g": shadow}, local=False, shadow_share=0.25, max_draft_tokens=0)
         harness.submit("r/1", BASE, max_tokens=30)
         harness.run()

@@ -58,6 +58,17 @@ def test_the_drafter_is_the_one_that_served():
     assert _summarise(_stats(drafter=None), plan=Plan(Route.PLAIN, "off")).drafter is None
 
 
+def test_an_answer_is_speculative_if_drafts_were_verified_in_it():
+    """Begun while the operator had speculation off: plain without a drafter, unless it was turned on again."""
+    off = Plan(Route.PLAIN, "the operator turned speculation off", "ngram", 5)
+    plain = _summarise(_stats(drafted=0, tested=0, accepted=0, switches=0), plan=off)
+    mixed = _summarise(_stats(), plan=off)
+
+    assert (plain.route, plain.drafter, plain.reason) == (Route.PLAIN, None, off.reason)
+    assert (mixed.route, mixed.drafter) == (Route.SPECULATIVE, "ngram")
+    assert mixed.reason == "the operator turned speculation off; it was turned on again during the answer"
+
+
 def test_resumes_are_the_worst_choices():
     """One resume moves all choices, so they are not added."""
     assert _summarise(_stats(resumed=1), _stats(resumed=1)).resumed == 1

@@ -5,9 +5,9 @@ from paceline.core.plans import Route, SpeculationMode, SpeculationPreference
 from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
 
 
-def decide(preference=None, *, groups=(("ngram", True), ("small", True)), enabled=True, draft_tokens=5):
+def decide(preference=None, *, groups=(("ngram", True), ("small", True)), enabled=True, draft_tokens=5, disabled=()):
     statuses = [DrafterGroupStatus(name, name, live, "" if live else "vocabulary differs") for name, live in groups]
-    snapshot = RoutingSnapshot(statuses, 0, 0, draft_tokens, enabled)
+    snapshot = RoutingSnapshot(statuses, 0, 0, draft_tokens, enabled, disabled_groups=disabled)
     return SpeculateWhenLive().decide(preference or SpeculationPreference(), snapshot)
 
 
@@ -29,6 +29,25 @@ def test_off_and_the_kill_switch_give_plain_with_different_reasons():
     """Who turned speculation off is said."""
     assert decide(SpeculationPreference(SpeculationMode.OFF)).reason == "the request turned speculation off"
     assert decide(enabled=False).reason == "the operator turned speculation off"
+
+
+def test_the_operators_off_keeps_the_group_for_later():
+    """An answer that begins while it is off may speculate once it is on again; one that asked for off never."""
+    by_operator = decide(SpeculationPreference(SpeculationMode.AUTO, "small", 3), enabled=False)
+    by_request = decide(SpeculationPreference(SpeculationMode.OFF), enabled=False)
+
+    assert (by_operator.route, by_operator.drafter, by_operator.max_draft_tokens) == (Route.PLAIN, "small", 3)
+    assert (by_request.route, by_request.drafter) == (Route.PLAIN, None)
+
+
+def test_a_group_that_is_turned_off_is_not_chosen():
+    """Another live group drafts; whoever wants this one gets a plain answer that says why."""
+    chosen = decide(disabled=("ngram",))
+    wanted = decide(SpeculationPreference(SpeculationMode.ON, "ngram"), disabled=("ngram",))
+
+    assert (chosen.route, chosen.drafter) == (Route.SPECULATIVE, "small")
+    assert (wanted.route, wanted.drafter) == (Route.PLAIN, "ngram")
+    assert wanted.reason == "the operator turned drafter group 'ngram' off"
 
 
 def test_on_without_a_live_drafter_runs_plain_and_names_the_fault():
