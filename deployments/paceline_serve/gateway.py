@@ -1,6 +1,7 @@
 """A gateway replica: both public doors, the router between plain and speculative, the relay of tokens."""
 
 import asyncio
+import functools
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -12,6 +13,7 @@ from ray.serve.handle import DeploymentHandle
 
 from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig, Tunables
+from paceline.core.model_identity import ModelIdentity, VocabularyIdentity
 from paceline.errors import PacelineError
 from paceline.gateway.grpc_service import generate
 from paceline.gateway.http_app import build_app
@@ -60,6 +62,8 @@ class GatewayReplica:
             max_taken=settings.gateway.max_ongoing,
             max_wait_s=settings.tunables.max_queue_wait_s,
             metrics=metrics,
+            serves=functools.partial(_is_own_model, settings.model.served_name, tokenizer.vocabulary),
+            migrate_after_s=settings.target.migrate_after_s,
         )
         self._pool = pool
         self._service = GatewayService(
@@ -158,6 +162,11 @@ class GatewayReplica:
 
 def _load_tokenizer(settings: DeploymentConfig) -> TextTokenizer:
     return TextTokenizer.load(resolve_model(settings.model.source, settings.model.revision))
+
+
+def _is_own_model(name: str, vocabulary: VocabularyIdentity, identity: ModelIdentity) -> bool:
+    """Whether what this gateway's tokenizer makes of a request means the same to a target."""
+    return identity.name == name and identity.vocabulary.fingerprint == vocabulary.fingerprint
 
 
 def _set_status(grpc_context: RayServegRPCContext, error: PacelineError) -> None:
