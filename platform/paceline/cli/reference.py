@@ -44,6 +44,7 @@ _CHAT_LIMITS: Mapping[str, str] = MappingProxyType(
         "bad_words": f"at most {MAX_BAD_WORDS} texts of at most {MAX_BAD_WORD_TOKENS} tokens",
         "logit_bias": f"at most {MAX_LOGIT_BIASES} token ids, each {LOGIT_BIAS}",
         "speculation": f"`mode` (`auto`, `on`, `off`), `drafter`, `max_draft_tokens` ({Range(0, MAX_DRAFT_TOKENS)})",
+        "priority": "`high`, `normal` or `low`: who goes first, and is refused last, while requests wait",
         "messages": f"at most {MAX_MESSAGES}",
         "logprobs": "`true` or `false`",
         "top_logprobs": f"{_TOP_LOGPROBS}; needs `logprobs`",

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Sequence
 
 from paceline.core.generation import GenerationChunk
 from paceline.core.plans import SpeculationMode, SpeculationPreference
+from paceline.core.priority import Priority
 from paceline.errors import InvalidRequestError, PacelineError, PayloadTooLargeError
 from paceline.gateway.answer import Answer
 from paceline.gateway.answer_summary import AnswerSummary
@@ -22,6 +23,12 @@ _MODES = {
     generation_pb2.SPECULATION_MODE_AUTO: SpeculationMode.AUTO,
     generation_pb2.SPECULATION_MODE_ON: SpeculationMode.ON,
     generation_pb2.SPECULATION_MODE_OFF: SpeculationMode.OFF,
+}
+_PRIORITIES = {
+    generation_pb2.PRIORITY_UNSPECIFIED: Priority.NORMAL,
+    generation_pb2.PRIORITY_HIGH: Priority.HIGH,
+    generation_pb2.PRIORITY_NORMAL: Priority.NORMAL,
+    generation_pb2.PRIORITY_LOW: Priority.LOW,
 }
 
 
@@ -74,6 +81,8 @@ def decode_request(request: generation_pb2.GenerateRequest, *, traceparent: str 
     """The request as the service wants it. Raises InvalidRequestError."""
     if request.speculation.mode not in _MODES:
         raise InvalidRequestError("'speculation.mode' has an unknown value.", "speculation.mode")
+    if request.priority not in _PRIORITIES:
+        raise InvalidRequestError("'priority' has an unknown value.", "priority")
     wish = request.speculation
     return GatewayRequest(
         prompt=_prompt(request),
@@ -89,6 +98,7 @@ def decode_request(request: generation_pb2.GenerateRequest, *, traceparent: str 
         ),
         explain=request.explain,
         deadline_s=request.deadline_s or None,
+        priority=_PRIORITIES[request.priority],
         label=clean_label(request.request_id),
         door="grpc",
         traceparent=traceparent,

@@ -72,7 +72,7 @@ _WAITING_MOVE = Label(
 )
 _SHED_REASON = Label(
     "reason",
-    "`full`: gateway.max_ongoing requests were there; `displaced`: the queue was full and one came that goes before it; "
+    "`full`: gateway.max_ongoing requests were there; `displaced`: they were, and one came that goes before it; "
     "`expected_wait`: it would have waited too long; `waited`: it has waited for tunables.max_queue_wait_s.",
     ("full", "displaced", "expected_wait", "waited"),
 )

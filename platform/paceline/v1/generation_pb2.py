@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from paceline.v1 import common_pb2 as paceline_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpaceline/v1/generation.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\xec\x02\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x31\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\x19.paceline.v1.ConversationH\x00\x12\x33\n\rprompt_tokens\x18\x04 \x01(\x0b\x32\x1a.paceline.v1.TokenSequenceH\x00\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x11\n\x04seed\x18\x06 \x01(\x06H\x01\x88\x01\x01\x12\x14\n\x0c\x63hoice_count\x18\x07 \x01(\x05\x12-\n\x0bspeculation\x18\x08 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x12\n\ndeadline_s\x18\n \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x0b \x01(\x08\x42\x07\n\x05inputB\x07\n\x05_seed\"6\n\x0c\x43onversation\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.paceline.v1.Message\"p\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0ctool_call_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_nameB\x0f\n\r_tool_call_id\"\x88\x01\n\x0bSpeculation\x12*\n\x04mode\x18\x01 \x01(\x0e\x32\x1c.paceline.v1.SpeculationMode\x12\x0f\n\x07\x64rafter\x18\x02 \x01(\t\x12\"\n\x15max_draft_token_count\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x18\n\x16_max_draft_token_count\"\xb1\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x1b.paceline.v1.GeneratedChunk\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.paceline.v1.GenerationSummary\x12+\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1c.paceline.v1.GenerationError\"\xcf\x01\n\x0eGeneratedChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\x05\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x05\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x15\n\rfinish_reason\x18\x05 \x01(\t\x12/\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1d.paceline.v1.GeneratedLogprob\x12+\n\x06rounds\x18\x07 \x03(\x0b\x32\x1b.paceline.v1.GeneratedRound\"d\n\x10GeneratedLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12-\n\x03top\x18\x03 \x03(\x0b\x32 .paceline.v1.GeneratedTopLogprob\"8\n\x13GeneratedTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\"\xdf\x01\n\x0eGeneratedRound\x12\x1d\n\x11\x64rafted_token_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x02 \x01(\x05\x12\x1c\n\x0ftarget_token_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\x12\x11\n\tverify_ms\x18\x06 \x01(\x01\x12\x13\n\x07parents\x18\x07 \x03(\x05\x42\x02\x10\x01\x12\x19\n\raccepted_path\x18\x08 \x03(\x05\x42\x02\x10\x01\x42\x12\n\x10_target_token_id\"\xa4\x03\n\x11GenerationSummary\x12\x1a\n\x12prompt_token_count\x18\x01 \x01(\x05\x12\x1e\n\x16\x63ompletion_token_count\x18\x02 \x01(\x05\x12\'\n\x1f\x61\x63\x63\x65pted_prediction_token_count\x18\x03 \x01(\x05\x12\'\n\x1frejected_prediction_token_count\x18\x04 \x01(\x05\x12\r\n\x05route\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\x12\x14\n\x0cswitch_count\x18\x08 \x01(\x05\x12\x10\n\x03tau\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x61lpha\x18\n \x01(\x01H\x01\x88\x01\x01\x12\x0c\n\x04seed\x18\x0b \x01(\x06\x12\x15\n\rresumed_count\x18\x0c \x01(\x05\x12\x10\n\x08verifier\x18\r \x01(\t\x12\x1a\n\x12system_fingerprint\x18\x0e \x01(\t\x12\r\n\x05model\x18\x0f \x01(\t\x12!\n\x19\x63\x61\x63hed_prompt_token_count\x18\x10 \x01(\x05\x42\x06\n\x04_tauB\x08\n\x06_alpha\"E\n\x0fGenerationError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08*\x81\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x17\n\x13SPECULATION_MODE_ON\x10\x02\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x03\x32^\n\x11GenerationService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpaceline/v1/generation.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\x95\x03\n\x0fGenerateRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\x10\n\x06prompt\x18\x02 \x01(\tH\x00\x12\x31\n\x0c\x63onversation\x18\x03 \x01(\x0b\x32\x19.paceline.v1.ConversationH\x00\x12\x33\n\rprompt_tokens\x18\x04 \x01(\x0b\x32\x1a.paceline.v1.TokenSequenceH\x00\x12-\n\x08sampling\x18\x05 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x11\n\x04seed\x18\x06 \x01(\x06H\x01\x88\x01\x01\x12\x14\n\x0c\x63hoice_count\x18\x07 \x01(\x05\x12-\n\x0bspeculation\x18\x08 \x01(\x0b\x32\x18.paceline.v1.Speculation\x12\x12\n\nrequest_id\x18\t \x01(\t\x12\x12\n\ndeadline_s\x18\n \x01(\x01\x12\x0f\n\x07\x65xplain\x18\x0b \x01(\x08\x12\'\n\x08priority\x18\x0c \x01(\x0e\x32\x15.paceline.v1.PriorityB\x07\n\x05inputB\x07\n\x05_seed\"6\n\x0c\x43onversation\x12&\n\x08messages\x18\x01 \x03(\x0b\x32\x14.paceline.v1.Message\"p\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0f\n\x07\x63ontent\x18\x02 \x01(\t\x12\x11\n\x04name\x18\x03 \x01(\tH\x00\x88\x01\x01\x12\x19\n\x0ctool_call_id\x18\x04 \x01(\tH\x01\x88\x01\x01\x42\x07\n\x05_nameB\x0f\n\r_tool_call_id\"\x88\x01\n\x0bSpeculation\x12*\n\x04mode\x18\x01 \x01(\x0e\x32\x1c.paceline.v1.SpeculationMode\x12\x0f\n\x07\x64rafter\x18\x02 \x01(\t\x12\"\n\x15max_draft_token_count\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x18\n\x16_max_draft_token_count\"\xb1\x01\n\x10GenerateResponse\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12+\n\x06\x63hunks\x18\x02 \x03(\x0b\x32\x1b.paceline.v1.GeneratedChunk\x12/\n\x07summary\x18\x03 \x01(\x0b\x32\x1e.paceline.v1.GenerationSummary\x12+\n\x05\x65rror\x18\x04 \x01(\x0b\x32\x1c.paceline.v1.GenerationError\"\xcf\x01\n\x0eGeneratedChunk\x12\x0e\n\x06\x63hoice\x18\x01 \x01(\x05\x12\x13\n\x0b\x66irst_index\x18\x02 \x01(\x05\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x0c\n\x04text\x18\x04 \x01(\t\x12\x15\n\rfinish_reason\x18\x05 \x01(\t\x12/\n\x08logprobs\x18\x06 \x03(\x0b\x32\x1d.paceline.v1.GeneratedLogprob\x12+\n\x06rounds\x18\x07 \x03(\x0b\x32\x1b.paceline.v1.GeneratedRound\"d\n\x10GeneratedLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\x12-\n\x03top\x18\x03 \x03(\x0b\x32 .paceline.v1.GeneratedTopLogprob\"8\n\x13GeneratedTopLogprob\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0f\n\x07logprob\x18\x02 \x01(\x01\"\xdf\x01\n\x0eGeneratedRound\x12\x1d\n\x11\x64rafted_token_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x16\n\x0e\x61\x63\x63\x65pted_count\x18\x02 \x01(\x05\x12\x1c\n\x0ftarget_token_id\x18\x03 \x01(\x05H\x00\x88\x01\x01\x12\x0f\n\x07wait_ms\x18\x04 \x01(\x01\x12\x10\n\x08\x64raft_ms\x18\x05 \x01(\x01\x12\x11\n\tverify_ms\x18\x06 \x01(\x01\x12\x13\n\x07parents\x18\x07 \x03(\x05\x42\x02\x10\x01\x12\x19\n\raccepted_path\x18\x08 \x03(\x05\x42\x02\x10\x01\x42\x12\n\x10_target_token_id\"\xa4\x03\n\x11GenerationSummary\x12\x1a\n\x12prompt_token_count\x18\x01 \x01(\x05\x12\x1e\n\x16\x63ompletion_token_count\x18\x02 \x01(\x05\x12\'\n\x1f\x61\x63\x63\x65pted_prediction_token_count\x18\x03 \x01(\x05\x12\'\n\x1frejected_prediction_token_count\x18\x04 \x01(\x05\x12\r\n\x05route\x18\x05 \x01(\t\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x0f\n\x07\x64rafter\x18\x07 \x01(\t\x12\x14\n\x0cswitch_count\x18\x08 \x01(\x05\x12\x10\n\x03tau\x18\t \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05\x61lpha\x18\n \x01(\x01H\x01\x88\x01\x01\x12\x0c\n\x04seed\x18\x0b \x01(\x06\x12\x15\n\rresumed_count\x18\x0c \x01(\x05\x12\x10\n\x08verifier\x18\r \x01(\t\x12\x1a\n\x12system_fingerprint\x18\x0e \x01(\t\x12\r\n\x05model\x18\x0f \x01(\t\x12!\n\x19\x63\x61\x63hed_prompt_token_count\x18\x10 \x01(\x05\x42\x06\n\x04_tauB\x08\n\x06_alpha\"E\n\x0fGenerationError\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x11\n\tretryable\x18\x03 \x01(\x08*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x11\n\rPRIORITY_HIGH\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x10\n\x0cPRIORITY_LOW\x10\x03*\x81\x01\n\x0fSpeculationMode\x12 \n\x1cSPECULATION_MODE_UNSPECIFIED\x10\x00\x12\x19\n\x15SPECULATION_MODE_AUTO\x10\x01\x12\x17\n\x13SPECULATION_MODE_ON\x10\x02\x12\x18\n\x14SPECULATION_MODE_OFF\x10\x03\x32^\n\x11GenerationService\x12I\n\x08Generate\x12\x1c.paceline.v1.GenerateRequest\x1a\x1d.paceline.v1.GenerateResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,30 +40,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GENERATEDROUND'].fields_by_name['parents']._serialized_options = b'\020\001'
   _globals['_GENERATEDROUND'].fields_by_name['accepted_path']._loaded_options = None
   _globals['_GENERATEDROUND'].fields_by_name['accepted_path']._serialized_options = b'\020\001'
-  _globals['_SPECULATIONMODE']._serialized_start=2018
-  _globals['_SPECULATIONMODE']._serialized_end=2147
+  _globals['_PRIORITY']._serialized_start=2058
+  _globals['_PRIORITY']._serialized_end=2152
+  _globals['_SPECULATIONMODE']._serialized_start=2155
+  _globals['_SPECULATIONMODE']._serialized_end=2284
   _globals['_GENERATEREQUEST']._serialized_start=72
-  _globals['_GENERATEREQUEST']._serialized_end=436
-  _globals['_CONVERSATION']._serialized_start=438
-  _globals['_CONVERSATION']._serialized_end=492
-  _globals['_MESSAGE']._serialized_start=494
-  _globals['_MESSAGE']._serialized_end=606
-  _globals['_SPECULATION']._serialized_start=609
-  _globals['_SPECULATION']._serialized_end=745
-  _globals['_GENERATERESPONSE']._serialized_start=748
-  _globals['_GENERATERESPONSE']._serialized_end=925
-  _globals['_GENERATEDCHUNK']._serialized_start=928
-  _globals['_GENERATEDCHUNK']._serialized_end=1135
-  _globals['_GENERATEDLOGPROB']._serialized_start=1137
-  _globals['_GENERATEDLOGPROB']._serialized_end=1237
-  _globals['_GENERATEDTOPLOGPROB']._serialized_start=1239
-  _globals['_GENERATEDTOPLOGPROB']._serialized_end=1295
-  _globals['_GENERATEDROUND']._serialized_start=1298
-  _globals['_GENERATEDROUND']._serialized_end=1521
-  _globals['_GENERATIONSUMMARY']._serialized_start=1524
-  _globals['_GENERATIONSUMMARY']._serialized_end=1944
-  _globals['_GENERATIONERROR']._serialized_start=1946
-  _globals['_GENERATIONERROR']._serialized_end=2015
-  _globals['_GENERATIONSERVICE']._serialized_start=2149
-  _globals['_GENERATIONSERVICE']._serialized_end=2243
+  _globals['_GENERATEREQUEST']._serialized_end=477
+  _globals['_CONVERSATION']._serialized_start=479
+  _globals['_CONVERSATION']._serialized_end=533
+  _globals['_MESSAGE']._serialized_start=535
+  _globals['_MESSAGE']._serialized_end=647
+  _globals['_SPECULATION']._serialized_start=650
+  _globals['_SPECULATION']._serialized_end=786
+  _globals['_GENERATERESPONSE']._serialized_start=789
+  _globals['_GENERATERESPONSE']._serialized_end=966
+  _globals['_GENERATEDCHUNK']._serialized_start=969
+  _globals['_GENERATEDCHUNK']._serialized_end=1176
+  _globals['_GENERATEDLOGPROB']._serialized_start=1178
+  _globals['_GENERATEDLOGPROB']._serialized_end=1278
+  _globals['_GENERATEDTOPLOGPROB']._serialized_start=1280
+  _globals['_GENERATEDTOPLOGPROB']._serialized_end=1336
+  _globals['_GENERATEDROUND']._serialized_start=1339
+  _globals['_GENERATEDROUND']._serialized_end=1562
+  _globals['_GENERATIONSUMMARY']._serialized_start=1565
+  _globals['_GENERATIONSUMMARY']._serialized_end=1985
+  _globals['_GENERATIONERROR']._serialized_start=1987
+  _globals['_GENERATIONERROR']._serialized_end=2056
+  _globals['_GENERATIONSERVICE']._serialized_start=2286
+  _globals['_GENERATIONSERVICE']._serialized_end=2380
 # @@protoc_insertion_point(module_scope)

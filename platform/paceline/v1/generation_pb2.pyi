@@ -8,19 +8,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Priority(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIORITY_UNSPECIFIED: _ClassVar[Priority]
+    PRIORITY_HIGH: _ClassVar[Priority]
+    PRIORITY_NORMAL: _ClassVar[Priority]
+    PRIORITY_LOW: _ClassVar[Priority]
+
 class SpeculationMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     SPECULATION_MODE_UNSPECIFIED: _ClassVar[SpeculationMode]
     SPECULATION_MODE_AUTO: _ClassVar[SpeculationMode]
     SPECULATION_MODE_ON: _ClassVar[SpeculationMode]
     SPECULATION_MODE_OFF: _ClassVar[SpeculationMode]
+PRIORITY_UNSPECIFIED: Priority
+PRIORITY_HIGH: Priority
+PRIORITY_NORMAL: Priority
+PRIORITY_LOW: Priority
 SPECULATION_MODE_UNSPECIFIED: SpeculationMode
 SPECULATION_MODE_AUTO: SpeculationMode
 SPECULATION_MODE_ON: SpeculationMode
 SPECULATION_MODE_OFF: SpeculationMode
 
 class GenerateRequest(_message.Message):
-    __slots__ = ("model", "prompt", "conversation", "prompt_tokens", "sampling", "seed", "choice_count", "speculation", "request_id", "deadline_s", "explain")
+    __slots__ = ("model", "prompt", "conversation", "prompt_tokens", "sampling", "seed", "choice_count", "speculation", "request_id", "deadline_s", "explain", "priority")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     PROMPT_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +43,7 @@ class GenerateRequest(_message.Message):
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_S_FIELD_NUMBER: _ClassVar[int]
     EXPLAIN_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     model: str
     prompt: str
     conversation: Conversation
@@ -43,7 +55,8 @@ class GenerateRequest(_message.Message):
     request_id: str
     deadline_s: float
     explain: bool
-    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., prompt_tokens: _Optional[_Union[_common_pb2.TokenSequence, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., choice_count: _Optional[int] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline_s: _Optional[float] = ..., explain: _Optional[bool] = ...) -> None: ...
+    priority: Priority
+    def __init__(self, model: _Optional[str] = ..., prompt: _Optional[str] = ..., conversation: _Optional[_Union[Conversation, _Mapping]] = ..., prompt_tokens: _Optional[_Union[_common_pb2.TokenSequence, _Mapping]] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., choice_count: _Optional[int] = ..., speculation: _Optional[_Union[Speculation, _Mapping]] = ..., request_id: _Optional[str] = ..., deadline_s: _Optional[float] = ..., explain: _Optional[bool] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
 
 class Conversation(_message.Message):
     __slots__ = ("messages",)

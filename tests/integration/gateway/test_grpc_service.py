@@ -6,6 +6,7 @@ import pytest
 
 import stub_pool
 import tiny_tokenizers
+from paceline.core.priority import Priority
 from paceline.errors import EngineFailedError, InvalidRequestError, OverloadedError, PacelineError, PayloadTooLargeError
 from paceline.gateway.grpc_service import generate
 from paceline.telemetry import catalogue
@@ -99,6 +100,17 @@ async def test_a_request_without_input_is_refused():
         await anext(generate(generation_pb2.GenerateRequest(), stub_pool.make_service(stub_pool.StubPool())))
 
 
+async def test_a_priority_reaches_the_queue():
+    """Not set means normal; a value of a later release is refused by name."""
+    pool = stub_pool.StubPool()
+    for value in (generation_pb2.PRIORITY_UNSPECIFIED, generation_pb2.PRIORITY_HIGH, generation_pb2.PRIORITY_LOW):
+        await _collect(pool, _request(priority=value))
+
+    assert [wish.priority for wish in pool.wishes] == [Priority.NORMAL, Priority.HIGH, Priority.LOW]
+    with pytest.raises(InvalidRequestError, match="priority"):
+        await _collect(pool, _request(priority=9))
+
+
 async def test_overload_raises_before_the_first_message():
     """So that the call ends with a status."""
     with pytest.raises(OverloadedError):
@@ -110,8 +122,8 @@ async def test_a_break_in_mid_answer_is_a_last_message():
     pool = stub_pool.StubPool(fail_after=2, fail_with=EngineFailedError("boom"))
     messages = await _collect(pool, _request())
 
-    assert messages[-1].error.reason == "ENGINE_FAILED"
-    assert messages[-1].error.retryable
+    assert messages[-1].error.reason == "REQUEST_ABANDONED"
+    assert not messages[-1].error.retryable
     assert not any(message.HasField("summary") for message in messages)
 
 

@@ -15,7 +15,6 @@ from paceline.errors import OverloadedError, TargetUnavailableError
 from paceline.gateway.place_queue import PlaceQueue
 from paceline.gateway.target_pool import PlaceWish
 
-
 _TAKING = WeakKeyDictionary()  # a context manager that nobody refers to would end
 
 

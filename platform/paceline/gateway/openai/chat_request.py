@@ -57,6 +57,7 @@ class ChatCompletionRequest(SamplingFields):
             num_choices=self.n,
             speculation=self.preference,
             explain=self.explain,
+            priority=self.urgency,
             label=label,
             traceparent=traceparent,
         )

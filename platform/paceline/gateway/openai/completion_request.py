@@ -25,6 +25,7 @@ class CompletionRequest(SamplingFields):
             num_choices=self.n,
             speculation=self.preference,
             explain=self.explain,
+            priority=self.urgency,
             label=label,
             traceparent=traceparent,
         )

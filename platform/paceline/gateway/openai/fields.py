@@ -71,6 +71,7 @@ _SHARED: dict[str, FieldRule] = {
             "bad_words",
             "speculation",
             "explain",
+            "priority",
         ),
         _HONOURED,
     ),

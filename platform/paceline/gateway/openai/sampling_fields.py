@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from paceline.core.plans import SpeculationMode, SpeculationPreference
+from paceline.core.priority import Priority
 from paceline.core.sampling_params import SamplingParams
 from paceline.errors import InvalidRequestError, UnsupportedFeatureError
 from paceline.gateway.openai.json_body import RequestModel
@@ -49,6 +50,7 @@ class SamplingFields(RequestModel):
     stream_options: StreamOptions | None = None
     speculation: SpeculationFields = SpeculationFields()
     explain: bool = False
+    priority: Literal["high", "normal", "low"] = "normal"
 
     def sampling_params(self, logprobs: int | None) -> SamplingParams:
         """The parameters as the engine wants them, but for max_tokens and bad_words."""
@@ -73,6 +75,11 @@ class SamplingFields(RequestModel):
         """The wish about speculation."""
         wish = self.speculation
         return SpeculationPreference(SpeculationMode(wish.mode or "auto"), wish.drafter, wish.max_draft_tokens)
+
+    @property
+    def urgency(self) -> Priority:
+        """How urgent the request is."""
+        return Priority[self.priority.upper()]
 
     def include_usage(self) -> bool:
         """Whether the stream ends with a usage chunk. Raises InvalidRequestError for misplaced options."""

@@ -1,5 +1,6 @@
 import pytest
 
+from paceline.core.priority import Priority
 from paceline.errors import InvalidRequestError, UnsupportedFeatureError
 from paceline.gateway.openai.chat_request import ChatCompletionRequest
 
@@ -58,6 +59,13 @@ def test_both_names_of_the_limit_work():
     assert _request(max_tokens=8, max_completion_tokens=8).max_tokens == 8
     with pytest.raises(InvalidRequestError, match="contradict"):
         _request(max_tokens=8, max_completion_tokens=9)
+
+
+@pytest.mark.parametrize(("word", "priority"), [("high", 0), ("normal", 1), ("low", 2)])
+def test_a_priority_is_one_of_three_words(word, priority):
+    """Without one a request is as most are."""
+    assert _request(priority=word).priority == priority
+    assert _request().priority == Priority.NORMAL
 
 
 def test_top_logprobs_needs_logprobs():

@@ -38,6 +38,7 @@ VALID = {
     "stream_options": {"include_usage": True},
     "speculation": {"mode": "on", "drafter": "ngram", "max_draft_tokens": 3},
     "explain": True,
+    "priority": "high",
     "top_logprobs": 2,
     "user": "u",
     "metadata": {"k": "v"},
@@ -130,6 +131,14 @@ def test_a_valid_value_meets_the_table(door, field):
         parsed = _parse(door, {field: _valid(door, field)})
         assert field in parsed.model_fields_set
         assert field in DOORS[door][2] or parsed != _parse(door, {})
+
+
+@pytest.mark.parametrize("value", ["HIGH", "urgent", "", 0])
+def test_an_unknown_priority_is_refused(value):
+    """It would otherwise be served as a normal one, and nobody would know why it waits."""
+    with pytest.raises(InvalidRequestError, match="'high', 'normal' or 'low'") as caught:
+        _parse("chat", {"priority": value})
+    assert caught.value.param == "priority"
 
 
 @pytest.mark.parametrize(("door", "field"), ROWS)
