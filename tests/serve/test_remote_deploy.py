@@ -4,7 +4,7 @@ import httpx
 import pytest
 from ray.serve.schema import ServeDeploySchema
 
-from paceline.config.schema import DeploymentConfig, ModelConfig
+from paceline.config.schema import DeploymentConfig, DrafterConfig, ModelConfig
 from paceline.errors import ConfigError, SetupError
 from paceline_serve import remote_deploy, remote_health
 from paceline_serve.deploy_schema import render
@@ -37,6 +37,15 @@ def test_our_own_old_application_is_replaced():
     merged = remote_deploy.merge(_running(paceline=old), _SCHEMA)
 
     assert [application["import_path"] for application in merged["applications"]] == ["paceline_serve.app:build"]
+
+
+def test_a_drafter_group_that_the_configuration_leaves_out_is_deleted():
+    """Its application is ours; one whose name only resembles ours is kept."""
+    running = {name: {"deployed_app_config": {"name": name}} for name in ("paceline-drafter-old", "paceline-tools")}
+
+    merged = remote_deploy.merge(_running(**running), _SCHEMA)
+
+    assert [application["name"] for application in merged["applications"]] == ["paceline-tools", "paceline"]
 
 
 @pytest.mark.parametrize(
@@ -163,6 +172,45 @@ def test_what_cannot_be_checked_from_here_is_told(connect, capsys, status, said)
     shown = capsys.readouterr().out
     assert said in shown
     assert "is ready" not in shown
+
+
+@pytest.mark.parametrize("missing", ["drafter-still-starts", "former-group-still-there"])
+def test_every_application_of_ours_is_waited_for(connect, capsys, missing):
+    """A group that starts, and one that is being deleted, are part of the change; other applications are not."""
+    group = DrafterConfig(method="ngram")
+    config = DeploymentConfig(drafters={"ngram": group} if missing == "drafter-still-starts" else {})
+    other = "paceline-drafter-ngram" if missing == "drafter-still-starts" else "paceline-drafter-old"
+    looks = []
+
+    def cluster(request: httpx.Request) -> httpx.Response:
+        if request.method == "PUT" or request.url.path == "/health":
+            return httpx.Response(200)
+        looks.append(1)
+        is_done = len(looks) > 3
+        applications = {"paceline": {"status": "RUNNING"}, "someone-elses": {"status": "DEPLOYING"}}
+        if missing == "drafter-still-starts" or not is_done:
+            applications[other] = {"status": "RUNNING" if is_done else "DEPLOYING"}
+        return httpx.Response(200, json=_running(**applications))
+
+    connect(cluster)
+    remote_deploy.deploy_remote(config, "http://head:8265", as_json=True)
+
+    assert len(looks) == 4
+    assert json.loads(capsys.readouterr().out)["health"] == "ready"
+
+
+def test_a_failed_drafter_group_is_told_by_name(connect):
+    """Targets would run without it; whoever deploys should know."""
+    applications = {
+        "paceline": {"status": "RUNNING"},
+        "paceline-drafter-ngram": {"status": "DEPLOY_FAILED", "message": "no such model"},
+    }
+    connect(lambda _request: httpx.Response(200, json=_running(**applications)))
+
+    with pytest.raises(SetupError, match="paceline-drafter-ngram failed to deploy: no such model"):
+        remote_deploy.deploy_remote(
+            DeploymentConfig(drafters={"ngram": DrafterConfig(method="ngram")}), "http://head:8265", as_json=True
+        )
 
 
 def test_rays_token_is_sent(connect, monkeypatch):
