@@ -52,7 +52,7 @@ def build_drafter(args: Mapping[str, Any]) -> Application:
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=section.threads, resources=section.resources),
         **_COMMON,
     )(DrafterReplica)
-    return deployment.bind(args["group"], args["drafter"], args["peer"], "cpu")
+    return deployment.bind(args["group"], args["drafter"], args["peer"], "cpu", args["release"])
 
 
 def _target(config: DeploymentConfig) -> serve.Deployment:

@@ -12,6 +12,7 @@ from paceline.rpc.peer_server import PeerServer
 from paceline.rpc.protocol import spoken
 from paceline.rpc.replica_server import ReplicaServicer
 from paceline.telemetry.metrics import Metrics
+from paceline_serve.own_status import OwnStatus, drafter_status
 from paceline_serve.peer_metadata import peer_metadata
 from paceline_serve.process_setup import node_address, start_logging
 
@@ -22,7 +23,7 @@ class DrafterReplica:
     """Drafts for all targets that link to it. It serves no Ray Serve request; its work comes over gRPC."""
 
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
-        self, group: str, drafter: Mapping[str, Any], peer: Mapping[str, Any], device: str
+        self, group: str, drafter: Mapping[str, Any], peer: Mapping[str, Any], device: str, release: str = ""
     ) -> None:
         """Load the drafter and open its port. The sections are plain mappings because they cross processes."""
         start_logging(Tunables().log_level)
@@ -39,11 +40,15 @@ class DrafterReplica:
             max_message_bytes=peer_config.max_message_bytes,
             versions=self._versions,
         )
+        status = OwnStatus(
+            lambda: drafter_status(self._servicer), release=release, versions=self._versions, switch=False
+        )
+        status.is_draining = lambda: self._servicer.draining
         self._server = PeerServer(
             peer_config,
             node_ip=node_address(),
             token=new_token(),
-            servicers=(self._servicer, ReplicaServicer(metrics.render)),
+            servicers=(self._servicer, ReplicaServicer(metrics.render, status, drain=self._servicer.drain)),
         )
         await self._server.start()
 
@@ -64,7 +69,7 @@ class DrafterReplica:
         )
 
     def check_health(self) -> None:
-        """Raise if the drafter's thread has died."""
+        """Raise if the drafter's thread has died, or once it has drained; Ray Serve replaces the replica then."""
         self._servicer.check_health()
 
     async def __del__(self) -> None:

@@ -24,6 +24,7 @@ from paceline.routing.policy import SpeculateWhenLive
 from paceline.rpc.auth import new_token
 from paceline.rpc.loopback import host_of
 from paceline.rpc.peer_server import PeerServer
+from paceline.rpc.protocol import spoken
 from paceline.rpc.replica_server import ReplicaServicer
 from paceline.rpc.status import status_of
 from paceline.telemetry.metrics import Metrics
@@ -31,6 +32,7 @@ from paceline.text.tokenizer import TextTokenizer
 from paceline.v1 import generation_pb2
 from paceline_serve.iterators import close_iterator
 from paceline_serve.membership import MEMBERSHIP
+from paceline_serve.own_status import OwnStatus, gateway_status
 from paceline_serve.peer_metadata import peer_metadata
 from paceline_serve.process_setup import node_address, start_logging
 from paceline_serve.router_start import start_router
@@ -77,11 +79,16 @@ class GatewayReplica:
             metrics=metrics,
         )
         self._loopback_only = not settings.gateway.allow_remote_clients
+        self._status = OwnStatus(
+            lambda: gateway_status(metrics),
+            release=settings.release,
+            versions=spoken(settings.peer.protocol_max),
+        )
         self._server = PeerServer(
             settings.peer,
             node_ip=node_address(),
             token=new_token(),
-            servicers=(ReplicaServicer(metrics.render),),
+            servicers=(ReplicaServicer(metrics.render, self._status),),
         )
         await self._server.start()
         self._warming = asyncio.create_task(self._warm_up())
@@ -119,6 +126,7 @@ class GatewayReplica:
         tunables = Tunables.model_validate(user_config)
         start_logging(tunables.log_level)
         self._service.apply_tunables(tunables)
+        self._status.tunables = tunables
         self._pool.apply_tunables(tunables)
 
     def record_replica_metadata(self) -> dict[str, Any]:

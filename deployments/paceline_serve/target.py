@@ -21,6 +21,7 @@ from paceline.rpc.target_server import TargetServicer
 from paceline.telemetry.metrics import Metrics
 from paceline_serve.live_settings import split_target_settings
 from paceline_serve.membership import MEMBERSHIP
+from paceline_serve.own_status import OwnStatus, target_status
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.process_setup import node_address, start_logging
 from paceline_serve.target_drafters import DrafterLinks, build_drafters, target_facts
@@ -46,14 +47,18 @@ class TargetReplica:
         self._versions = spoken(settings.peer.protocol_max)
         self._draining = DrainFlag()
         self._holds = HoldRegistry(derive_timeouts(settings.gateway, settings.target).hold_open_s, self._draining)
+        servicer = TargetServicer(self._backend, self._holds, versions=self._versions)
+        self._status = OwnStatus(
+            lambda: target_status(self._backend, servicer, self._links, metrics),
+            release=settings.release,
+            versions=self._versions,
+        )
+        self._status.is_draining = lambda: self._draining.is_raised
         self._server = PeerServer(
             settings.peer,
             node_ip=node_address(),
             token=new_token(),
-            servicers=(
-                TargetServicer(self._backend, self._holds, versions=self._versions),
-                ReplicaServicer(metrics.render),
-            ),
+            servicers=(servicer, ReplicaServicer(metrics.render, self._status, drain=self._draining.start)),
         )
         await self._server.start()
 
@@ -66,6 +71,7 @@ class TargetReplica:
         tunables, remote_groups = split_target_settings(user_config)
         start_logging(tunables.log_level)
         self._backend.apply_tunables(tunables)
+        self._status.tunables = tunables
         self._links.apply(remote_groups)
 
     def record_replica_metadata(self) -> dict[str, Any]:

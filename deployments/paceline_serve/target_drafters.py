@@ -98,6 +98,10 @@ class DrafterLinks:
             if group not in self._drafters:
                 self._add(group, method)
 
+    def reply_times_ms(self) -> dict[str, float | None]:
+        """Mean time from a request to its answer by group; None where there has been none."""
+        return {group: drafter.rtt_ms for group, (_, drafter) in self._drafters.items()}
+
     def close(self) -> None:
         """Close all links."""
         for _, drafter in self._drafters.values():

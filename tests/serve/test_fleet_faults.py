@@ -13,11 +13,12 @@ import pytest
 from paceline.telemetry import catalogue
 from paceline.v1 import (
     common_pb2,
-    common_pb2_grpc,
     drafter_pb2,
     drafter_pb2_grpc,
     generation_pb2,
     generation_pb2_grpc,
+    replica_pb2,
+    replica_pb2_grpc,
     target_pb2,
     target_pb2_grpc,
 )
@@ -58,8 +59,8 @@ def test_a_peer_call_without_the_token_is_unauthenticated(platform, deployment):
     """Whoever does not know a replica's token gets nothing from its port, not even a health check."""
     with grpc.insecure_channel(platform.endpoint(deployment).address) as channel:
         calls = {
-            GATEWAY: lambda: common_pb2_grpc.ReplicaServiceStub(channel).Metrics(
-                common_pb2.MetricsRequest(), timeout=5
+            GATEWAY: lambda: replica_pb2_grpc.ReplicaServiceStub(channel).Metrics(
+                replica_pb2.MetricsRequest(), timeout=5
             ),
             TARGET: lambda: next(
                 target_pb2_grpc.TargetServiceStub(channel).WatchLoad(target_pb2.WatchLoadRequest(), timeout=5)

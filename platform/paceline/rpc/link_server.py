@@ -20,6 +20,7 @@ from paceline.rpc.answer_outbox import AnswerOutbox
 from paceline.rpc.codec_link import decode_opening, decode_row, encode_drafter_load, encode_reply
 from paceline.rpc.draft_checks import row_fault
 from paceline.rpc.drafter_loop import DrafterLoop, LinkWork
+from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.handshake import answer_hello
 from paceline.rpc.protocol import OURS, Versions
 from paceline.telemetry import catalogue
@@ -32,6 +33,7 @@ HEARTBEAT_S = 1.0
 MAX_SESSIONS = 4096
 MAX_QUEUED_ROWS = 8192
 _OVERLOADED_RETRY_MS = 100
+_DRAINED = "the replica has drained"
 
 Write = Callable[[drafter_pb2.LinkResponse], Awaitable[None]]
 
@@ -82,7 +84,8 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         self._message_bytes = max_message_bytes // 2
         self._clock = clock
         self._link_ids = itertools.count(1)
-        self._links: set[int] = set()
+        self._links: dict[int, _Link] = {}
+        self._draining = DrainFlag()
         self._drafting = DrafterLoop(
             drafter,
             group=facts.group,
@@ -98,12 +101,35 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         drafter_pb2_grpc.add_DrafterServiceServicer_to_server(self, server)  # type: ignore[no-untyped-call]
 
     @property
+    def facts(self) -> DrafterFacts:
+        """What the drafter is."""
+        return self._facts
+
+    @property
     def load(self) -> DrafterLoad:
         """Load at this moment."""
         return self._drafting.load()
 
+    @property
+    def num_links(self) -> int:
+        """Targets that are linked."""
+        return len(self._links)
+
+    @property
+    def draining(self) -> bool:
+        """Whether links are refused."""
+        return self._draining.is_raised
+
+    def drain(self) -> None:
+        """Refuse links from now on and end those that are up: their targets go on with another replica."""
+        self._draining.start()
+        for link in self._links.values():
+            link.outbox.wake()
+
     def check_health(self) -> None:
-        """Raise DrafterUnavailableError if the drafter's thread has died."""
+        """Raise DrafterUnavailableError if the drafter's thread has died, or once it has drained."""
+        if self.draining and not self._links:
+            raise DrafterUnavailableError(self._facts.group, _DRAINED)
         if not self._drafting.alive:
             raise DrafterUnavailableError(self._facts.group, "its drafting thread has ended")
 
@@ -124,13 +150,15 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         hello = await anext(requests, None)
         if hello is None:
             return
+        if self.draining:
+            raise DrafterUnavailableError(self._facts.group, "the replica is draining")
         if not hello.HasField("hello"):
             raise InvalidRequestError("The first message of a link must say hello.", "hello")
         welcome, target = answer_hello(hello.hello, self._facts, self._versions)
         link = _Link(next(self._link_ids), target, self._count_drop)
         link.round = hello.round
         await write(self._response(link, welcome=welcome))
-        self._note_link(link.link_id, up=True)
+        self._note_link(link, up=True)
         reader = asyncio.create_task(self._read(link, requests))
         reader.add_done_callback(lambda _: link.outbox.wake())
         try:
@@ -138,18 +166,19 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
         finally:
             reader.cancel()
             self._drafting.end_link(link.link_id)
-            self._note_link(link.link_id, up=False)
+            self._note_link(link, up=False)
 
     async def _read(self, link: _Link, requests: AsyncIterator[drafter_pb2.LinkRequest]) -> None:
         async for message in requests:
             self._accept(link, message)
 
     async def _write(self, link: _Link, write: Write, reader: "asyncio.Task[None]") -> None:
-        while not reader.done():
+        while not (reader.done() or self.draining):
             await link.outbox.wait(HEARTBEAT_S)
             for message in self._pack(link, link.outbox.take()):
                 await write(message)
-        reader.result()  # raises what the reader raised
+        if reader.done():
+            reader.result()  # raises what the reader raised
 
     def _accept(self, link: _Link, message: drafter_pb2.LinkRequest) -> None:
         link.round = max(link.round, message.round)
@@ -217,7 +246,10 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
     def _count_drop(self, reason: str) -> None:
         self._metrics.count(catalogue.DRAFTER_DROPS, 1, group=self._facts.group, reason=reason)
 
-    def _note_link(self, link_id: int, *, up: bool) -> None:
-        (self._links.add if up else self._links.discard)(link_id)
+    def _note_link(self, link: _Link, *, up: bool) -> None:
+        if up:
+            self._links[link.link_id] = link
+        else:
+            self._links.pop(link.link_id, None)
         self._metrics.set(catalogue.DRAFTER_LINKS, len(self._links), group=self._facts.group)
-        logger.info("link %s of drafter group %s is %s", link_id, self._facts.group, "up" if up else "down")
+        logger.info("link %s of drafter group %s is %s", link.link_id, self._facts.group, "up" if up else "down")

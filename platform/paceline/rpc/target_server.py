@@ -108,6 +108,10 @@ class TargetServicer(target_pb2_grpc.TargetServiceServicer):
                 last, reported_at = report, now
             await asyncio.sleep(REPORT_AT_MOST_EVERY_S)
 
+    def report(self) -> LoadReport:
+        """The load at this moment."""
+        return self._at_this_moment(self._report())
+
     def _report(self) -> LoadReport:
         """What is news when it changes."""
         return LoadReport(

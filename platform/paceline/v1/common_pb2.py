@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/common.proto\x12\x0bpaceline.v1\"\x10\n\x0eMetricsRequest\"\x1f\n\x0fMetricsResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\"\xc4\x03\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\x05\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x01\x12*\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x16.paceline.v1.LogitBias\x12-\n\tbad_words\x18\t \x03(\x0b\x32\x1a.paceline.v1.TokenSequence\x12\x12\n\nmin_tokens\x18\n \x01(\x05\x12\x12\n\nmax_tokens\x18\x0b \x01(\x05\x12\x0c\n\x04stop\x18\x0c \x03(\t\x12\x16\n\x0estop_token_ids\x18\r \x03(\x05\x12\x12\n\nignore_eos\x18\x0e \x01(\x08\x12\x15\n\x08logprobs\x18\x0f \x01(\x05H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"\xb0\x01\n\x12VocabularyIdentity\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x44\n\x0bspecial_ids\x18\x03 \x03(\x0b\x32/.paceline.v1.VocabularyIdentity.SpecialIdsEntry\x1a\x31\n\x0fSpecialIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\")\n\rProtocolRange\x12\x0b\n\x03min\x18\x01 \x01(\x05\x12\x0b\n\x03max\x18\x02 \x01(\x05\x32V\n\x0eReplicaService\x12\x44\n\x07Metrics\x12\x1b.paceline.v1.MetricsRequest\x1a\x1c.paceline.v1.MetricsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18paceline/v1/common.proto\x12\x0bpaceline.v1\"\xc4\x03\n\x0eSamplingParams\x12\x18\n\x0btemperature\x18\x01 \x01(\x01H\x00\x88\x01\x01\x12\x12\n\x05top_p\x18\x02 \x01(\x01H\x01\x88\x01\x01\x12\r\n\x05top_k\x18\x03 \x01(\x05\x12\r\n\x05min_p\x18\x04 \x01(\x01\x12\x1f\n\x12repetition_penalty\x18\x05 \x01(\x01H\x02\x88\x01\x01\x12\x18\n\x10presence_penalty\x18\x06 \x01(\x01\x12\x19\n\x11\x66requency_penalty\x18\x07 \x01(\x01\x12*\n\nlogit_bias\x18\x08 \x03(\x0b\x32\x16.paceline.v1.LogitBias\x12-\n\tbad_words\x18\t \x03(\x0b\x32\x1a.paceline.v1.TokenSequence\x12\x12\n\nmin_tokens\x18\n \x01(\x05\x12\x12\n\nmax_tokens\x18\x0b \x01(\x05\x12\x0c\n\x04stop\x18\x0c \x03(\t\x12\x16\n\x0estop_token_ids\x18\r \x03(\x05\x12\x12\n\nignore_eos\x18\x0e \x01(\x08\x12\x15\n\x08logprobs\x18\x0f \x01(\x05H\x03\x88\x01\x01\x42\x0e\n\x0c_temperatureB\x08\n\x06_top_pB\x15\n\x13_repetition_penaltyB\x0b\n\t_logprobs\"+\n\tLogitBias\x12\x10\n\x08token_id\x18\x01 \x01(\x05\x12\x0c\n\x04\x62ias\x18\x02 \x01(\x01\"\"\n\rTokenSequence\x12\x11\n\ttoken_ids\x18\x01 \x03(\x05\"\xb0\x01\n\x12VocabularyIdentity\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\x12\x44\n\x0bspecial_ids\x18\x03 \x03(\x0b\x32/.paceline.v1.VocabularyIdentity.SpecialIdsEntry\x1a\x31\n\x0fSpecialIdsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\")\n\rProtocolRange\x12\x0b\n\x03min\x18\x01 \x01(\x05\x12\x0b\n\x03max\x18\x02 \x01(\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,22 +33,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._loaded_options = None
   _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._serialized_options = b'8\001'
-  _globals['_METRICSREQUEST']._serialized_start=41
-  _globals['_METRICSREQUEST']._serialized_end=57
-  _globals['_METRICSRESPONSE']._serialized_start=59
-  _globals['_METRICSRESPONSE']._serialized_end=90
-  _globals['_SAMPLINGPARAMS']._serialized_start=93
-  _globals['_SAMPLINGPARAMS']._serialized_end=545
-  _globals['_LOGITBIAS']._serialized_start=547
-  _globals['_LOGITBIAS']._serialized_end=590
-  _globals['_TOKENSEQUENCE']._serialized_start=592
-  _globals['_TOKENSEQUENCE']._serialized_end=626
-  _globals['_VOCABULARYIDENTITY']._serialized_start=629
-  _globals['_VOCABULARYIDENTITY']._serialized_end=805
-  _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._serialized_start=756
-  _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._serialized_end=805
-  _globals['_PROTOCOLRANGE']._serialized_start=807
-  _globals['_PROTOCOLRANGE']._serialized_end=848
-  _globals['_REPLICASERVICE']._serialized_start=850
-  _globals['_REPLICASERVICE']._serialized_end=936
+  _globals['_SAMPLINGPARAMS']._serialized_start=42
+  _globals['_SAMPLINGPARAMS']._serialized_end=494
+  _globals['_LOGITBIAS']._serialized_start=496
+  _globals['_LOGITBIAS']._serialized_end=539
+  _globals['_TOKENSEQUENCE']._serialized_start=541
+  _globals['_TOKENSEQUENCE']._serialized_end=575
+  _globals['_VOCABULARYIDENTITY']._serialized_start=578
+  _globals['_VOCABULARYIDENTITY']._serialized_end=754
+  _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._serialized_start=705
+  _globals['_VOCABULARYIDENTITY_SPECIALIDSENTRY']._serialized_end=754
+  _globals['_PROTOCOLRANGE']._serialized_start=756
+  _globals['_PROTOCOLRANGE']._serialized_end=797
 # @@protoc_insertion_point(module_scope)

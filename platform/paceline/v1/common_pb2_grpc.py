@@ -3,7 +3,6 @@
 import grpc
 import warnings
 
-from paceline.v1 import common_pb2 as paceline_dot_v1_dot_common__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -23,79 +22,3 @@ if _version_not_supported:
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
     )
-
-
-class ReplicaServiceStub:
-    """Answers questions about one replica.
-    """
-
-    def __init__(self, channel):
-        """Constructor.
-
-        Args:
-            channel: A grpc.Channel.
-        """
-        self.Metrics = channel.unary_unary(
-                '/paceline.v1.ReplicaService/Metrics',
-                request_serializer=paceline_dot_v1_dot_common__pb2.MetricsRequest.SerializeToString,
-                response_deserializer=paceline_dot_v1_dot_common__pb2.MetricsResponse.FromString,
-                _registered_method=True)
-
-
-class ReplicaServiceServicer:
-    """Answers questions about one replica.
-    """
-
-    def Metrics(self, request, context):
-        """Returns the replica's metrics.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-
-def add_ReplicaServiceServicer_to_server(servicer, server):
-    rpc_method_handlers = {
-            'Metrics': grpc.unary_unary_rpc_method_handler(
-                    servicer.Metrics,
-                    request_deserializer=paceline_dot_v1_dot_common__pb2.MetricsRequest.FromString,
-                    response_serializer=paceline_dot_v1_dot_common__pb2.MetricsResponse.SerializeToString,
-            ),
-    }
-    generic_handler = grpc.method_handlers_generic_handler(
-            'paceline.v1.ReplicaService', rpc_method_handlers)
-    server.add_generic_rpc_handlers((generic_handler,))
-    server.add_registered_method_handlers('paceline.v1.ReplicaService', rpc_method_handlers)
-
-
- # This class is part of an EXPERIMENTAL API.
-class ReplicaService:
-    """Answers questions about one replica.
-    """
-
-    @staticmethod
-    def Metrics(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/paceline.v1.ReplicaService/Metrics',
-            paceline_dot_v1_dot_common__pb2.MetricsRequest.SerializeToString,
-            paceline_dot_v1_dot_common__pb2.MetricsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
