@@ -219,7 +219,7 @@ class TargetLeavingError(TargetUnavailableError):
 
 
 class RequestAbandonedError(ServerError):
-    """Target replicas died one after another while they worked on the request."""
+    """Target replicas died or failed one after another while they worked on the request."""
 
     reason = "REQUEST_ABANDONED"
     http_status = 500
@@ -231,7 +231,7 @@ class RequestAbandonedError(ServerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.args[0]} target replicas failed while they worked on this request, so it is not tried again. "
+            f"Target replicas failed {self.args[0]} times while they worked on this request; it is not tried again. "
             "Do not repeat it unchanged; the logs of the replicas say why they failed."
         )
 

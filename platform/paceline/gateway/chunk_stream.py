@@ -1,4 +1,4 @@
-"""Batches of chunks from a pool, until the request's deadline."""
+"""Batches of an answer's chunks, until the request's deadline."""
 
 import asyncio
 import logging
@@ -10,15 +10,14 @@ from paceline.gateway.deadline import within
 
 logger = logging.getLogger(__name__)
 
-_ABORTED = "it aborted the answer"
-_END_WAIT_S = 5.0  # for the pool to see the end of a stream whose last token has arrived
+_END_WAIT_S = 5.0  # for a stream whose last token has arrived to see its end
 
 
 class ChunkStream:
-    """A pool's stream that ends in one of two ways: every choice has finished, or an error.
+    """A stream that ends in one of two ways: every choice has finished, or an error.
 
-    Raises what the pool raises, DeadlineExceededError, or TargetUnavailableError where the pool's stream
-    stops too early: half an answer never looks like a whole one.
+    Raises what the stream raises, DeadlineExceededError, or TargetUnavailableError where the stream stops too
+    early: half an answer never looks like a whole one.
     """
 
     def __init__(
@@ -34,7 +33,6 @@ class ChunkStream:
         self._num_choices = num_choices
         self._deadline_s = deadline_s
         self._started_s = started_s
-        self._aborted = False
         self._finishes: dict[int, FinishReason] = {}  # by choice
         self.stats: dict[int, ChoiceStats] = {}  # by choice, once it has finished
 
@@ -42,21 +40,14 @@ class ChunkStream:
         """The next chunks that got ready together; None at the end."""
         if self.finished:
             return None
-        if self._aborted:
-            raise TargetUnavailableError(_ABORTED)
         try:
             async with within(self._deadline_s, self._started_s):
                 batch = await anext(self._stream)
         except StopAsyncIteration:
             raise TargetUnavailableError("its stream ended in the middle of the answer") from None
-        # What other choices brought along with an abort is theirs; the error comes after it.
-        good = [chunk for chunk in batch if chunk.finish is not FinishReason.ABORT]
-        self._aborted = len(good) < len(batch)
-        for chunk in good:
+        for chunk in batch:
             self._note(chunk)
-        if self._aborted and not good:
-            raise TargetUnavailableError(_ABORTED)
-        return good
+        return batch
 
     @property
     def finished(self) -> bool:

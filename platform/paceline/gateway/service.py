@@ -11,11 +11,12 @@ from dataclasses import replace
 from paceline.config.schema import EngineConfig, GatewayConfig, Tunables
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.model_identity import ModelIdentity
-from paceline.core.plans import Plan, SpeculationMode, SpeculationPreference
+from paceline.core.plans import Plan, Route, SpeculationMode, SpeculationPreference
 from paceline.core.sampling_params import SamplingParams
 from paceline.errors import DrafterGroupNotFoundError, PacelineError, TargetUnavailableError
 from paceline.gateway.answer import Answer
-from paceline.gateway.answer_stream import stream_answer
+from paceline.gateway.answer_progress import AnswerProgress
+from paceline.gateway.answer_stream import AnswerStreams
 from paceline.gateway.chunk_stream import ChunkStream
 from paceline.gateway.deadline import within
 from paceline.gateway.gateway_request import GatewayRequest, new_request_id
@@ -56,6 +57,7 @@ class GatewayService:
         metrics: Metrics,
     ) -> None:
         self._pool = pool
+        self._streams = AnswerStreams(pool, metrics)
         self._tokenizer = tokenizer
         self.token_texts = TokenTexts(tokenizer)
         self._policy = policy
@@ -124,8 +126,14 @@ class GatewayService:
             async with within(deadline_s, started_s):
                 generation = await self._prepare(request, identity)
             watch.routed(generation.plan, len(generation.prompt_token_ids))
+            progress = AnswerProgress(request.num_choices)
             stream = ChunkStream(
-                stream_answer(self._pool, generation, self._wish(request, started_s + deadline_s)),
+                self._streams.stream(
+                    generation,
+                    self._wish(request, started_s + deadline_s),
+                    progress,
+                    functools.partial(self._route_again, request.speculation),
+                ),
                 num_choices=request.num_choices,
                 deadline_s=deadline_s,
                 started_s=started_s,
@@ -141,7 +149,7 @@ class GatewayService:
             stream,
             request_id=request.request_id,
             first_batch=first_batch,
-            identity=identity,
+            identity=progress.identity or identity,
             verifier=self._verifier,
             watch=watch,
         )
@@ -156,8 +164,9 @@ class GatewayService:
         Raises a PacelineError while no target can do it.
         """
         generation = await self._prepare(replace(_WARM_UP, request_id=new_request_id()), self.identity())
-        async with contextlib.aclosing(stream_answer(self._pool, generation, PlaceWish())) as stream:
-            async for batch in stream:
+        chunks = self._streams.stream(generation, PlaceWish(), AnswerProgress(1), lambda plan: plan)
+        async with contextlib.aclosing(chunks) as batches:
+            async for batch in batches:
                 self._token_seen |= any(chunk.token_ids for chunk in batch)
 
     async def _prepare(self, request: GatewayRequest, identity: ModelIdentity) -> GenerationRequest:
@@ -220,8 +229,16 @@ class GatewayService:
                 default_draft_tokens=limit,
                 speculation_enabled=self._tunables.speculation_enabled,
                 groups_known=snapshot.ready,
+                disabled_groups=self._tunables.disabled_groups,
             ),
         )
+
+    def _route_again(self, wish: SpeculationPreference, plan: Plan) -> Plan:
+        """The plan of a further attempt: as before, unless the drafter groups are known and others now."""
+        try:
+            return self._route(wish) if self._pool.snapshot().ready else plan
+        except DrafterGroupNotFoundError:
+            return Plan(Route.PLAIN, "its drafter group is not deployed any more")
 
 
 async def _first_batch(stream: ChunkStream) -> Sequence[GenerationChunk]:

@@ -47,8 +47,8 @@ _ERROR_REASON = Label(
 )
 _FURTHER_REASON = Label(
     "reason",
-    "Why the attempt before ended: `lost` (its replica died, fell silent or failed), `leaving` (its replica is about to "
-    "go), `refused` (there was no running on its replica).",
+    "Why the attempt before ended: `lost` (its replica died, fell silent or failed), `leaving` (its replica is about "
+    "to go), `refused` (its replica could not run it).",
     ("lost", "leaving", "refused"),
 )
 _PAGE_STATE = Label(

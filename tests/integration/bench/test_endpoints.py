@@ -142,7 +142,7 @@ async def test_a_break_in_mid_answer_is_a_failed_request(door):
         setup = RunSetup(PROMPTS, SIDES[:1], blocks=1, warmup=0)
         load = (await run_benchmark(endpoint, setup)).data["variants"]["a"]["load"]
 
-    assert (load["completed"], load["tokens"], load["errors"]) == (0, 0, {"ENGINE_FAILED": 2})
+    assert (load["completed"], load["tokens"], load["errors"]) == (0, 0, {"REQUEST_ABANDONED": 2})
 
 
 @DOORS

@@ -70,14 +70,6 @@ async def test_half_an_answer_is_an_error():
         await stream.next_batch()
 
 
-async def test_an_abort_by_the_target_is_an_error():
-    """Clients never see the finish reason of an answer that was cut."""
-    stream = _stream(_Source([_chunk(0, FinishReason.ABORT)]).run())
-
-    with pytest.raises(TargetUnavailableError):
-        await stream.next_batch()
-
-
 async def test_the_deadline_counts_from_receipt():
     """Waiting past the deadline raises; the time before the first batch counts too."""
     source = _Source(hang=True)
@@ -95,13 +87,4 @@ async def test_errors_of_the_source_pass_through():
     await stream.next_batch()
 
     with pytest.raises(EngineFailedError):
-        await stream.next_batch()
-
-
-async def test_a_finish_beside_an_abort_is_kept():
-    """A choice that finished in the batch that aborts another comes through; then the error comes."""
-    stream = _stream(_Source([_chunk(0, FinishReason.STOP), _chunk(1, FinishReason.ABORT)]).run(), num_choices=2)
-
-    assert [chunk.finish for chunk in await stream.next_batch()] == [FinishReason.STOP]
-    with pytest.raises(TargetUnavailableError, match="aborted"):
         await stream.next_batch()

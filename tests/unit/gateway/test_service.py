@@ -7,7 +7,13 @@ import stub_pool
 from paceline.config.schema import Tunables
 from paceline.core.generation import FinishReason, GenerationChunk
 from paceline.core.plans import Route, SpeculationMode, SpeculationPreference
-from paceline.errors import DeadlineExceededError, DrafterGroupNotFoundError, TargetUnavailableError
+from paceline.errors import (
+    DeadlineExceededError,
+    DrafterGroupNotFoundError,
+    RequestAbandonedError,
+    TargetLostError,
+    TargetUnavailableError,
+)
 from paceline.gateway.gateway_request import GatewayRequest
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
@@ -52,11 +58,10 @@ async def test_our_key_is_never_the_clients_id():
         (SpeculationPreference(SpeculationMode.ON, "small"), Tunables(), Route.PLAIN, 0),
         (SpeculationPreference(max_draft_tokens=3), Tunables(), Route.SPECULATIVE, 3),
         (SpeculationPreference(max_draft_tokens=64), Tunables(), Route.SPECULATIVE, 5),
-        (SpeculationPreference(), Tunables(speculation_enabled=False), Route.PLAIN, 0),
     ],
 )
 async def test_the_route_follows_wish_and_deployment(wish, tunables, route, budget):
-    """A wish never exceeds the deployment's draft budget, and the kill switch beats every wish."""
+    """A wish never exceeds the deployment's draft budget."""
     pool = stub_pool.StubPool()
     service = stub_pool.make_service(pool)
     service.apply_tunables(tunables)
@@ -66,6 +71,20 @@ async def test_the_route_follows_wish_and_deployment(wish, tunables, route, budg
     plan = pool.requests[0].plan
     assert (plan.route, plan.max_draft_tokens) == (route, budget)
     assert (summary.route, summary.reason) == (route, plan.reason)
+
+
+@pytest.mark.parametrize("off", [{"speculation_enabled": False}, {"disabled_groups": ("ngram",)}], ids=["all", "group"])
+async def test_the_kill_switch_beats_every_wish(off):
+    """The plan is plain and says who wanted that; it keeps the group for when it is turned on again."""
+    pool = stub_pool.StubPool()
+    service = stub_pool.make_service(pool)
+    service.apply_tunables(Tunables(**off))
+
+    await _run(service, replace(HELLO, speculation=SpeculationPreference(SpeculationMode.ON, "ngram")))
+
+    plan = pool.requests[0].plan
+    assert (plan.route, plan.drafter) == (Route.PLAIN, "ngram")
+    assert plan.reason.startswith("the operator turned")
 
 
 async def test_an_unknown_group_is_refused_whatever_the_mode():
@@ -141,7 +160,7 @@ async def test_a_first_batch_that_is_refused_frees_the_target():
     with pytest.raises(TargetUnavailableError):
         await stub_pool.make_service(pool).open(HELLO)
 
-    assert closed == [f"{HELLO.request_id}/1"]
+    assert closed == [f"{HELLO.request_id}/{number}" for number in range(1, 6)]
 
 
 async def test_leaving_in_mid_answer_aborts():
@@ -174,8 +193,8 @@ async def test_every_end_is_counted_once():
     await _run(service)
     async with await service.open(HELLO):
         pass
-    pool.fail_with, pool.fail_after = TargetUnavailableError("gone"), 1
-    with pytest.raises(TargetUnavailableError):
+    pool.fail_with, pool.fail_after = TargetLostError("gone"), 1
+    with pytest.raises(RequestAbandonedError):
         await _run(service)
     with pytest.raises(DrafterGroupNotFoundError):
         await service.open(replace(HELLO, speculation=SpeculationPreference(drafter="x")))
@@ -185,5 +204,5 @@ async def test_every_end_is_counted_once():
         return metrics.value(catalogue.REQUESTS, **labels)
 
     assert [ended(finish) for finish in ("stop", "length", "abort", "error")] == [1, 1, 1, 1]
-    failed = [("TARGET_UNAVAILABLE", 1), ("DRAFTER_GROUP_NOT_FOUND", 1), ("INTERNAL", 0)]
+    failed = [("REQUEST_ABANDONED", 1), ("TARGET_LOST", 0), ("DRAFTER_GROUP_NOT_FOUND", 1), ("INTERNAL", 0)]
     assert [(r, metrics.value(catalogue.FAILED_REQUESTS, door="http", reason=r)) for r, _ in failed] == failed
