@@ -63,10 +63,7 @@ async def test_every_call_without_the_token_is_refused(kind):
 async def test_token_opens_the_replica():
     """With the token the metrics are served as they were rendered."""
     replica = ReplicaServicer(lambda: "x 1\n", lambda: STATUS)
-    async with (
-        serving(ReplicaServicer(lambda: "x 1\n", lambda: STATUS)) as server,
-        channel_of(server.address) as channel,
-    ):
+    async with serving(replica) as server, aio.insecure_channel(server.address) as channel:
         stub = replica_pb2_grpc.ReplicaServiceStub(channel)
         response = await stub.Metrics(replica_pb2.MetricsRequest(), metadata=call_metadata(TOKEN))
     assert response.text == "x 1\n"
