@@ -36,6 +36,7 @@ class AttemptHold:
         self._key = key
         self._result = asyncio.ensure_future(_result_of(response))
         self._streamed = False
+        self._completed = False
 
     async def first_batch(self, batches: AsyncIterator[Sequence[GenerationChunk]]) -> Sequence[GenerationChunk] | None:
         """The first batch of the stream; None if it has ended.
@@ -55,13 +56,19 @@ class AttemptHold:
         self._streamed = batch is not None
         return batch
 
+    def completed(self) -> None:
+        """The stream has come to its end, and so has the attempt."""
+        self._completed = True
+
     async def settle(self) -> None:
         """Return when the attempt is over on the replica and the hold with it, or is given up. Never raises."""
         try:
             async with asyncio.timeout(_SETTLE_S):
+                if not self._completed:
+                    # That the call has ended here is no proof that the replica knows.
+                    await self._target.abort(self._key)
                 if not self._streamed:
                     # The stream may never have reached the replica, and then the hold would wait for it.
-                    await self._target.abort(self._key)
                     self._response.cancel()
                 await asyncio.wait({self._result})
         except TimeoutError:

@@ -1,10 +1,8 @@
 """The gateway's fleet of target replicas: places come through Ray Serve, tokens straight from the replicas."""
 
-import asyncio
 import contextlib
-import logging
 import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -15,21 +13,16 @@ from paceline.config.schema import PeerConfig, Tunables
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.core.model_identity import ModelIdentity
-from paceline.errors import TargetUnavailableError
+from paceline.errors import TargetLeavingError, TargetLostError, TargetUnavailableError
 from paceline.gateway.place_queue import Lease, PlaceQueue
 from paceline.gateway.target_pool import PlaceWish, PoolSnapshot
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve.attempt_hold import AttemptHold, HoldResponse
-from paceline_serve.membership import Members, Membership
-from paceline_serve.names import TARGET
-from paceline_serve.peer_metadata import decode_identity, endpoint_of
-from paceline_serve.target_peer import TargetPeer
+from paceline_serve.membership import Membership
+from paceline_serve.target_fleet import TargetFleet
 
-logger = logging.getLogger(__name__)
-
-_AVOID_S = 5.0  # a replica whose stream broke is not chosen again for this long, if there are others
-_NEWS_S = 0.05  # Ray Serve may choose a new replica before this loop has heard of it
+_KNOWN_FOR_S = 2.0  # a death in the first moments of a departure may be why Ray Serve took the replica off its list
 
 
 class HoldHandle(Protocol):
@@ -53,34 +46,33 @@ class ServeTargetPool:
         peer: PeerConfig,
         max_taken: int,
         metrics: Metrics,
+        serves: Callable[[ModelIdentity], bool],
+        migrate_after_s: float,
         max_wait_s: float = Tunables().max_queue_wait_s,
     ) -> None:
-        """``max_taken`` limits requests that wait and requests that run, together; ``max_wait_s`` the wait of each."""
+        """Begin with the replicas that ``membership`` knows, and follow it.
+
+        ``max_taken`` limits requests that wait and requests that run, together; ``max_wait_s`` the wait of each.
+        ``serves`` tells the gateway's own model from others, which replicas may have while the model is changed.
+        A replica that is about to go keeps its streams for ``migrate_after_s``.
+        """
         self._hold = hold
-        self._peer = peer
         self._metrics = metrics
-        self._loop = asyncio.get_running_loop()
-        self._peers: dict[str, TargetPeer] = {}  # by replica id
-        self._retiring: dict[asyncio.Task[None], TargetPeer] = {}
-        self._avoid_until: dict[str, float] = {}  # by replica id
-        self._identity: ModelIdentity | None = None
-        self._identities: dict[str, ModelIdentity] = {}  # by replica id
-        self._is_closed = False
+        self._fleet = TargetFleet(membership, peer=peer, serves=serves, migrate_after_s=migrate_after_s)
         self._slots: PlaceQueue[Any] = PlaceQueue(
             self._reserve,
-            suits=self._suits,
+            suits=lambda wish, selection: self._fleet.suits(wish, selection.replica_id),
             max_taken=max_taken,
             max_wait_s=max_wait_s,
-            is_empty=lambda: not self._peers,
+            is_empty=lambda: self._fleet.is_empty,
             on_change=self._count,
             on_shed=lambda reason: metrics.count(catalogue.SHED_REQUESTS, reason=reason),
         )
-        membership.watch(TARGET, self._on_members)
 
     @property
     def identity(self) -> ModelIdentity | None:
         """The model; None until the first replica has said."""
-        return self._identity
+        return self._fleet.identity
 
     def apply_tunables(self, tunables: Tunables) -> None:
         """Use new settings for requests that arrive from now on."""
@@ -88,7 +80,7 @@ class ServeTargetPool:
 
     def snapshot(self) -> PoolSnapshot:
         """The fleet as its newest load reports show it."""
-        loads = [load for target in self._peers.values() if (load := target.load) is not None]
+        loads = self._fleet.loads()
         return PoolSnapshot(
             drafter_groups=_merge_groups(loads),
             queued=self._slots.num_waiting + sum(load.waiting for load in loads),
@@ -105,24 +97,17 @@ class ServeTargetPool:
 
     async def close(self) -> None:
         """End everything that still runs."""
-        self._is_closed = True
         await self._slots.close()
-        retiring = dict(self._retiring)
-        for task in retiring:
-            task.cancel()
-        await asyncio.gather(*retiring, return_exceptions=True)
-        await asyncio.gather(*(target.close() for target in (*self._peers.values(), *retiring.values())))
+        await self._fleet.close()
 
     async def stream_on(
         self, request: GenerationRequest, lease: Lease[Any]
     ) -> AsyncGenerator[Sequence[GenerationChunk], None]:
         """Run an attempt at a place that was taken; see `Place.stream`."""
         replica_id = lease.selection.replica_id
-        if replica_id not in self._peers:
-            await asyncio.sleep(_NEWS_S)
-        target = self._peers.get(replica_id)
-        if target is None:
-            raise TargetUnavailableError("the replica has just left")
+        target = self._fleet.find(replica_id)
+        if target is None or target.is_leaving:
+            raise TargetLeavingError(f"replica {replica_id} has just left")
         try:
             hold = AttemptHold(self._dispatch(lease.selection, request.key), target, request.key)
             lease.settle = hold.settle
@@ -131,16 +116,21 @@ class ServeTargetPool:
                 while batch is not None:
                     yield batch
                     batch = await anext(batches, None)
-        except TargetUnavailableError:
-            self._avoid_until[replica_id] = self._loop.time() + _AVOID_S
+            hold.completed()
+        except TargetLeavingError:
+            raise
+        except TargetUnavailableError as error:
+            self._fleet.failed(replica_id)
+            if isinstance(error, TargetLostError) and target.leaving_for_s > _KNOWN_FOR_S:
+                raise TargetLeavingError(f"replica {replica_id} has gone: {error.args[0]}") from error
             raise
 
     def identity_of(self, replica_id: str) -> ModelIdentity:
-        """What a replica serves. Raises TargetUnavailableError if it has left."""
-        identity = self._identities.get(replica_id)
-        if identity is None:
-            raise TargetUnavailableError("the replica has just left")
-        return identity
+        """What a replica serves. Raises TargetLeavingError if it has left."""
+        target = self._fleet.find(replica_id)
+        if target is None:
+            raise TargetLeavingError(f"replica {replica_id} has just left")
+        return target.identity
 
     def _dispatch(self, selection: Any, key: str) -> HoldResponse:
         try:
@@ -152,38 +142,16 @@ class ServeTargetPool:
         self._metrics.set(catalogue.QUEUED_REQUESTS, self._slots.num_waiting)
         self._metrics.set(catalogue.OPEN_STREAMS, self._slots.num_held)
 
-    def _reserve(self, wish: PlaceWish, withdrawn: threading.Event) -> AbstractAsyncContextManager[Any]:
-        now = self._loop.time()
-        self._avoid_until = {replica: until for replica, until in self._avoid_until.items() if until > now}
-        return self._hold.choose_replica(exclude=(*self._avoid_until, *wish.exclude), withdrawn=withdrawn)
-
-    def _suits(self, wish: PlaceWish, selection: Any) -> bool:
-        # The router, too, chooses an excluded replica only where there is no other.
-        return selection.replica_id not in wish.exclude or not self._peers.keys() - wish.exclude
-
-    def _on_members(self, members: Members) -> None:
-        """Any thread: Ray Serve pushed the target group's replicas."""
-        with contextlib.suppress(RuntimeError):  # the loop is closed: this gateway is going down
-            self._loop.call_soon_threadsafe(self._apply_members, members)
-
-    def _apply_members(self, members: Members) -> None:
-        if self._is_closed:
-            return
-        present = {replica.replica_id: replica for replica in members if "identity" in replica.metadata}
-        endpoints = {replica_id: endpoint_of(replica) for replica_id, replica in present.items()}
-        # Also one that opened another port under its old id.
-        for replica_id in [key for key, target in self._peers.items() if endpoints.get(key) != target.endpoint]:
-            self._retire(self._peers.pop(replica_id))
-            self._identities.pop(replica_id)
-        for replica_id in endpoints.keys() - self._peers.keys():
-            self._peers[replica_id] = TargetPeer(endpoints[replica_id], peer=self._peer)
-            self._identity = self._identities[replica_id] = decode_identity(present[replica_id].metadata["identity"])
-        logger.info("target replicas: %s", ", ".join(sorted(self._peers)) or "none")
-
-    def _retire(self, target: TargetPeer) -> None:
-        task = asyncio.create_task(target.retire())
-        self._retiring[task] = target
-        task.add_done_callback(self._retiring.pop)
+    @contextlib.asynccontextmanager
+    async def _reserve(self, wish: PlaceWish, withdrawn: threading.Event) -> AsyncIterator[Any]:
+        hints = self._fleet.hints(wish)
+        prefer = () if hints.prefer is None else (hints.prefer,)
+        with self._fleet.asking(hints.prefer) as asking:
+            async with self._hold.choose_replica(
+                prefer=prefer, exclude=tuple(hints.exclude), withdrawn=withdrawn
+            ) as selection:
+                asking.got(selection.replica_id)
+                yield selection
 
 
 class ReplicaPlace:
@@ -196,7 +164,7 @@ class ReplicaPlace:
 
     @property
     def identity(self) -> ModelIdentity:
-        """What the replica serves. Raises TargetUnavailableError if it has left."""
+        """What the replica serves. Raises TargetLeavingError if it has left."""
         return self._pool.identity_of(self.replica_id)
 
     def stream(self, request: GenerationRequest) -> AsyncGenerator[Sequence[GenerationChunk], None]:

@@ -1,6 +1,6 @@
 """A gateway's side of the stream to one target replica."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import grpc
 from grpc import aio
@@ -56,7 +56,7 @@ class TargetConnection:
         with our_errors():
             await self._stub.Abort(target_pb2.AbortRequest(key=key), metadata=self._metadata, timeout=ABORT_TIMEOUT_S)
 
-    async def watch_load(self) -> AsyncIterator[LoadReport]:
+    async def watch_load(self) -> AsyncGenerator[LoadReport, None]:
         """Reports of the replica until the connection breaks (TargetUnavailableError) or the iterator is closed."""
         with our_errors():
             request = target_pb2.WatchLoadRequest(protocol=encode_versions(self._spoken))
