@@ -28,7 +28,7 @@ class LocalPlatform:
 
     def __init__(self, config: DeploymentConfig) -> None:
         self.config = config
-        self.ray = LocalRay(num_cpus=logical_cpus(config))
+        self.ray = LocalRay(num_cpus=logical_cpus(config), resources=custom_resources(config))
 
     def __enter__(self) -> Self:
         check_ports(self.config.gateway)
@@ -103,3 +103,9 @@ def logical_cpus(config: DeploymentConfig) -> int:
     remote = sum(section.replicas for section in config.drafters.values() if section.place == "remote")
     light = (config.gateway.replicas + remote) * LIGHT_CPUS
     return math.ceil(2 * (light + targets * target.num_cpus)) + _SPARE_CPUS
+
+
+def custom_resources(config: DeploymentConfig) -> set[str]:
+    """Names of the custom Ray resources that replicas ask for."""
+    groups = (section.resources for section in config.drafters.values())
+    return set().union(config.target.resources, config.gateway.resources, *groups)

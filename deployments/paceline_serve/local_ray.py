@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from paceline_serve.signals import signals_ignored
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 100 * 2**20  # handles carry keys and settings only
+_PLENTY = 1000.0  # of what tells nodes apart, where there is one node
 _EXIT_WAIT_S = 10.0
 _POLL_S = 0.05
 _MAX_GRPC_MESSAGE_BYTES = 8 * 2**20
@@ -44,9 +45,13 @@ def set_ray_environment() -> None:
 class LocalRay:
     """Starts Ray's processes as children of this one. Only one at a time in a process."""
 
-    def __init__(self, *, num_cpus: int) -> None:
-        """``num_cpus`` is logical: what replicas may take in all, not what the machine has."""
+    def __init__(self, *, num_cpus: int, resources: Iterable[str] = ()) -> None:
+        """``num_cpus`` is logical: what replicas may take in all, not what the machine has.
+
+        ``resources`` are names of custom ones, which this Ray has in plenty.
+        """
         self._num_cpus = num_cpus
+        self._resources = dict.fromkeys(resources, _PLENTY)
         self._children: dict[int, psutil.Process] = {}  # by pid
 
     def start(self) -> None:
@@ -58,6 +63,7 @@ class LocalRay:
         ray.init(
             address="local",
             num_cpus=self._num_cpus,
+            resources=self._resources,
             include_dashboard=False,
             object_store_memory=_OBJECT_STORE_BYTES,
             log_to_driver=False,

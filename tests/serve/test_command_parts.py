@@ -13,13 +13,13 @@ import pytest
 from rich.console import Console
 
 from paceline.client.conversation import AnswerFacts
-from paceline.config.load import load_config
+from paceline.config.load import config_from_mapping, load_config
 from paceline.config.locate import find_config
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve import demo
 from paceline_serve.demo import DemoAnswer, Verdicts
-from paceline_serve.local_platform import LocalPlatform, logical_cpus
+from paceline_serve.local_platform import LocalPlatform, custom_resources, logical_cpus
 from paceline_serve.memory_watch import MemoryWatch
 from paceline_serve.metric_values import metric_value
 from paceline_serve.serve_flags import ServeFlags, with_flags
@@ -113,6 +113,15 @@ def test_ray_believes_in_enough_cpus_for_all_replicas():
     config = load_config(find_config("disaggregated"))
 
     assert logical_cpus(config) >= 2 * 0.1 + 3 * 0.1 + 2 * 0.1 + 1
+
+
+def test_a_ray_of_ones_own_has_what_tells_the_nodes_of_a_cluster_apart():
+    """A file that pins replicas to nodes of a cluster runs on one machine too."""
+    config = config_from_mapping(
+        {"target": {"resources": {"big": 1}}, "drafters": {"a": {"method": "ngram", "resources": {"small": 0.5}}}}
+    )
+
+    assert custom_resources(config) == {"big", "small"}
 
 
 def test_a_web_proxy_does_not_stand_before_the_doors_of_this_machine(monkeypatch):
