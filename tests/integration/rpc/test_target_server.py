@@ -1,32 +1,42 @@
 import asyncio
+import contextlib
 import dataclasses
 import random
 import time
 
 import grpc
 import pytest
+from grpc import aio
 
 from paceline.core.generation import ChoiceStart
 from paceline.errors import (
     ContextLengthExceededError,
+    DeadlineExceededError,
     EngineFailedError,
     OverloadedError,
     TargetUnavailableError,
 )
 from paceline.rpc import target_client
+from paceline.rpc.auth import call_metadata
+from paceline.rpc.codec_target import encode_generation_request
+from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.holds import HoldRegistry
+from paceline.rpc.options import channel_options
+from paceline.rpc.protocol import OURS, Versions
 from paceline.rpc.target_client import TargetConnection
 from paceline.rpc.target_server import TargetServicer
+from paceline.v1 import target_pb2_grpc
 from peers import PEER, TOKEN, StubBackend, generation, serving, until
 
 
 class Pair:
     """A target's servicer and a gateway's connection to it."""
 
-    def __init__(self, backend: StubBackend) -> None:
+    def __init__(self, backend: StubBackend, *, open_within_s: float = 60, versions: Versions = OURS) -> None:
         self.backend = backend
-        self.holds = HoldRegistry(open_within_s=1)
-        self._serving = serving(TargetServicer(backend, self.holds))
+        self.draining = DrainFlag()
+        self.holds = HoldRegistry(open_within_s, self.draining)
+        self._serving = serving(TargetServicer(backend, self.holds, versions=versions, sign_of_life_s=0.02))
 
     async def __aenter__(self) -> "Pair":
         self.server = await self._serving.__aenter__()
@@ -36,6 +46,25 @@ class Pair:
     async def __aexit__(self, *exc: object) -> None:
         await self.target.close()
         await self._serving.__aexit__(*exc)
+
+
+def prefilling() -> StubBackend:
+    """An engine whose first token does not come until ``before_first`` is set."""
+    backend = StubBackend()
+    backend.before_first = asyncio.Event()
+    return backend
+
+
+@contextlib.asynccontextmanager
+async def raw_stream(pair: Pair, request):
+    """The call itself, with all its messages: what `TargetConnection` does not show."""
+    async with aio.insecure_channel(pair.server.address, options=channel_options(PEER)) as channel:
+        stub = target_pb2_grpc.TargetServiceStub(channel)
+        call = stub.Stream(request, metadata=call_metadata(TOKEN))
+        try:
+            yield call
+        finally:
+            call.cancel()
 
 
 async def collect(target: TargetConnection, request) -> tuple[list[int], list]:
@@ -243,3 +272,124 @@ async def test_a_closed_connection_is_an_error_to_try_elsewhere():
         for call in (target.abort("r/1"), collect(target, generation()), anext(target.watch_load())):
             with pytest.raises(TargetUnavailableError):
                 await call
+
+
+@pytest.mark.parametrize(("gateway", "signs"), [(Versions(1, 2), True), (Versions(1, 1), False)], ids=["2", "1"])
+async def test_a_silent_attempt_gives_signs_of_life_to_gateways_that_know_them(gateway, signs):
+    """During a long prefill empty messages come; an older gateway gets none, and both get the whole answer."""
+    async with Pair(prefilling()) as pair:
+        request = encode_generation_request(generation(max_tokens=3), gateway)
+        async with raw_stream(pair, request) as call:
+            await until(lambda: pair.backend.running == {"r/1"})
+            messages = aiter(call)
+            if signs:
+                assert [len((await anext(messages)).chunks) for _ in range(3)] == [0, 0, 0]
+            else:
+                await asyncio.sleep(0.1)
+            pair.backend.before_first.set()
+            counts = [len(message.chunks) async for message in messages]
+    assert [count for count in counts if count] == [1, 1, 1]
+    assert signs or 0 not in counts
+
+
+async def test_no_sign_of_life_comes_from_a_stuck_engine():
+    """As soon as the engine calls itself unhealthy its streams end and say why, so that they can go on elsewhere."""
+    async with Pair(prefilling()) as pair:
+        waiting = asyncio.create_task(collect(pair.target, generation()))
+        await until(lambda: pair.backend.running == {"r/1"})
+        pair.backend.fault = EngineFailedError("a step has not ended for 61 s")
+        with pytest.raises(EngineFailedError, match="61 s"):
+            await asyncio.wait_for(waiting, 5)
+        assert pair.backend.aborted == ["r/1"]
+        assert pair.holds.num_held == 0
+
+
+async def test_the_deadline_of_an_attempt_holds_though_its_gateway_hangs():
+    """An attempt whose gateway neither reads nor cancels ends at its deadline; engine and place are free."""
+    async with Pair(StubBackend(pause_s=0.001, per_batch=100)) as pair:
+        request = dataclasses.replace(generation(max_tokens=10**9), deadline_s=0.3)
+        async with raw_stream(pair, encode_generation_request(request)) as call:
+            await until(lambda: pair.backend.running == {"r/1"})
+            # The gateway's side of gRPC takes what fits its window, and then nothing.
+            await until(lambda: not pair.backend.running and pair.holds.num_held == 0)
+            assert pair.backend.aborted == ["r/1"]
+            with pytest.raises(aio.AioRpcError) as ended:
+                async for _ in call:
+                    pass
+            assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+async def test_a_deadline_in_prefill_is_the_error_that_it_is():
+    """The gateway's connection raises what ended the attempt."""
+    async with Pair(prefilling()) as pair:
+        with pytest.raises(DeadlineExceededError):
+            await collect(pair.target, dataclasses.replace(generation(), deadline_s=0.05))
+        await until(lambda: not pair.backend.running and pair.holds.num_held == 0)
+
+
+async def test_a_stream_without_a_hold_or_a_token_ends():
+    """Ray Serve counts nothing for it: it is told to go elsewhere once the time for its hold is over."""
+    async with Pair(prefilling(), open_within_s=0.1) as pair:
+        with pytest.raises(TargetUnavailableError, match="no hold came for attempt r/1"):
+            await collect(pair.target, generation())
+        assert pair.backend.aborted == ["r/1"]
+        assert not await asyncio.wait_for(pair.holds.hold("r/2"), 5)  # one of another attempt is of no use to it
+
+
+async def test_a_stream_whose_hold_is_late_goes_on_once_it_has_tokens():
+    """An answer that runs is not ended because a control message is slow."""
+    async with Pair(StubBackend(pause_s=0.01), open_within_s=0.05) as pair:
+        ids, _ = await collect(pair.target, generation(max_tokens=20))
+    assert ids == list(range(20))
+
+
+async def test_a_held_stream_may_prefill_for_as_long_as_it_takes():
+    """The time for the hold is no limit for the first token."""
+    async with Pair(prefilling(), open_within_s=0.05) as pair:
+        hold = asyncio.create_task(pair.holds.hold("r/1"))
+        answer = asyncio.create_task(collect(pair.target, generation(max_tokens=3)))
+        await asyncio.sleep(0.3)
+        pair.backend.before_first.set()
+        assert (await answer)[0] == [0, 1, 2]
+        assert await hold
+
+
+async def test_an_abort_that_overtakes_its_stream_refuses_it():
+    """The engine never hears of an attempt that was given up before its stream came; the next attempt runs."""
+    async with Pair(StubBackend()) as pair:
+        await pair.target.abort("r/1")
+        with pytest.raises(TargetUnavailableError):
+            await collect(pair.target, generation("r/1"))
+        assert pair.backend.ended == []
+        assert (await collect(pair.target, generation("r/2", max_tokens=2)))[0] == [0, 1]
+
+
+async def test_a_replica_that_drains_refuses_streams_reports_it_and_finishes_what_runs():
+    """Gateways see it in the next report and take new requests elsewhere; running answers are whole."""
+    async with Pair(StubBackend(pause_s=0.005)) as pair:
+        reports = pair.target.watch_load()
+        assert not (await anext(reports)).draining
+        running = asyncio.create_task(collect(pair.target, generation("r/1", max_tokens=30)))
+        await until(lambda: pair.backend.running == {"r/1"})
+
+        pair.draining.start()
+
+        async for report in reports:
+            if report.draining:
+                break
+        with pytest.raises(TargetUnavailableError, match="draining"):
+            await collect(pair.target, generation("s/1"))
+        assert (await running)[0] == list(range(30))
+        await reports.aclose()
+
+
+async def test_reports_tell_the_time_and_whether_the_engine_gets_on():
+    """Uptime grows from report to report; a stall shows while it lasts."""
+    async with Pair(StubBackend()) as pair:
+        reports = pair.target.watch_load()
+        first = await anext(reports)
+        pair.backend.stalled_s = 7.5
+        second = await anext(reports)
+        assert 0 < first.uptime_s < second.uptime_s
+        assert (first.stalled_s, second.stalled_s) == (0.0, 7.5)
+        await reports.aclose()

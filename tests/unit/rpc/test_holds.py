@@ -4,6 +4,7 @@ import time
 import pytest
 
 from paceline.errors import TargetUnavailableError
+from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.holds import HoldRegistry
 
 
@@ -99,4 +100,101 @@ async def test_a_stream_that_opens_as_its_hold_runs_out_is_held(ended):
     assert hold.done() is ended
     holds.closed("r/1")
     assert await asyncio.wait_for(hold, 1)
+    assert holds.num_held == 0
+
+
+async def test_an_abort_that_overtakes_its_stream_refuses_it():
+    """Aborted before stream or hold has come: neither starts anything when it does, and nothing waits."""
+    holds = HoldRegistry(open_within_s=60)
+    holds.aborted("r/1")
+    holds.aborted("r/1")
+
+    with pytest.raises(TargetUnavailableError):
+        holds.opened("r/1")
+    assert await asyncio.wait_for(holds.hold("r/1"), 1)
+    assert holds.num_held == 0
+    holds.opened("r/2")  # the next attempt of the same request
+
+
+async def test_an_abort_ends_a_hold_whose_stream_has_not_come():
+    """A place is free as soon as its attempt is given up."""
+    holds = HoldRegistry(open_within_s=60)
+    hold = asyncio.create_task(holds.hold("r/1"))
+    await asyncio.sleep(0)
+
+    holds.aborted("r/1")
+
+    assert await asyncio.wait_for(hold, 1)
+    assert holds.num_held == 0
+
+
+async def test_an_abort_leaves_a_running_streams_place_until_it_has_ended():
+    """Ray Serve counts an attempt for as long as the engine may still work on it."""
+    holds = HoldRegistry(open_within_s=60)
+    hold = asyncio.create_task(holds.hold("r/1"))
+    await asyncio.sleep(0)
+    holds.opened("r/1")
+
+    holds.aborted("r/1")
+    await asyncio.sleep(0.01)
+
+    assert not hold.done()
+    assert holds.num_held == 1
+    holds.closed("r/1")
+    assert await asyncio.wait_for(hold, 1)
+
+
+async def test_what_is_remembered_is_bounded():
+    """However many attempts end or are aborted, a replica remembers only the newest."""
+    holds = HoldRegistry(open_within_s=60)
+    for number in range(10_000):
+        holds.aborted(f"a{number}/1")
+        holds.opened(f"b{number}/1")
+        holds.closed(f"b{number}/1")
+
+    holds.opened("a0/1")
+    with pytest.raises(TargetUnavailableError):
+        holds.opened("a9999/1")
+
+
+async def test_whether_a_stream_was_ever_held_is_known_until_it_ends():
+    """Also after its hold is gone, and whichever of the two came first."""
+    holds = HoldRegistry(open_within_s=60)
+    holds.opened("r/1")
+    assert not holds.was_held("r/1")
+    hold = asyncio.create_task(holds.hold("r/1"))
+    await asyncio.sleep(0)
+    assert holds.was_held("r/1")
+    hold.cancel()
+    await asyncio.gather(hold, return_exceptions=True)
+    assert holds.was_held("r/1")
+    holds.closed("r/1")
+    assert not holds.was_held("r/1")
+
+
+async def test_a_replica_that_drains_takes_nothing_new():
+    """New holds and streams are refused, so that gateways go elsewhere; what has begun goes on to its end."""
+    draining = DrainFlag()
+    holds = HoldRegistry(60, draining)
+    running = asyncio.create_task(holds.hold("running/1"))
+    opening = asyncio.create_task(holds.hold("opening/1"))
+    await asyncio.sleep(0)
+    holds.opened("running/1")
+    holds.opened("overtook/1")
+    assert not holds.draining
+
+    draining.start()
+    draining.start()
+
+    assert holds.draining
+    with pytest.raises(TargetUnavailableError, match="draining"):
+        await holds.hold("new/1")
+    with pytest.raises(TargetUnavailableError, match="draining"):
+        holds.opened("new/1")
+    late = asyncio.create_task(holds.hold("overtook/1"))  # its stream had opened before
+    holds.opened("opening/1")  # its hold had come before
+    await asyncio.sleep(0)
+    for key in ("running/1", "opening/1", "overtook/1"):
+        holds.closed(key)
+    assert await asyncio.wait_for(asyncio.gather(running, opening, late), 1) == [True] * 3
     assert holds.num_held == 0
