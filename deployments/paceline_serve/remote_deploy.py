@@ -15,7 +15,7 @@ from paceline.rpc.loopback import is_loopback
 from paceline_serve.names import is_ours
 from paceline_serve.remote_health import Health, wait_healthy
 from paceline_serve.serve_flags import folders_of
-from paceline_serve.start_failure import failure_of
+from paceline_serve.start_failure import failure_of, notes_of
 
 _APPLICATIONS = "/api/serve/applications/"
 _REQUEST_WITHIN_S = 30.0
@@ -36,9 +36,7 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
 
     from paceline_serve.deploy_schema import render  # noqa: PLC0415
 
-    host = urlsplit(address).hostname
-    if host is None:
-        raise ConfigError(f"'{address}' is no address of a Ray cluster; it looks like http://HEAD:8265.")
+    host = _host_of(address)
     for folder in folders_of(config):
         typer.echo(f"The folder {folder} must exist on every machine of the cluster.", err=True)
     with httpx.Client(
@@ -52,6 +50,18 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
         _write(http, merge(running, schema))
         _wait(http, [application["name"] for application in schema["applications"]])
     _announce(config, f"[{host}]" if ":" in host else host, as_json=as_json)
+
+
+def _host_of(address: str) -> str:
+    """Host of the cluster's REST API. Raises ConfigError if this is no address of one."""
+    try:
+        parts = urlsplit(address)
+        usable = parts.scheme in {"http", "https"} and parts.port != 0
+    except ValueError:  # a port that is no port
+        usable = False
+    if not usable or parts.hostname is None:
+        raise ConfigError(f"'{address}' is no address of a Ray cluster's dashboard; it looks like http://HEAD:8265.")
+    return parts.hostname
 
 
 def merge(running: Mapping[str, Any], schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -124,6 +134,7 @@ def _write(http: httpx.Client, schema: Mapping[str, Any]) -> None:
 def _wait(http: httpx.Client, names: Sequence[str]) -> None:
     """Wait until all our applications run, and those that are no longer wanted are gone."""
     give_up_at = time.monotonic() + _RUNNING_WITHIN_S
+    told: set[str] = set()
     while time.monotonic() < give_up_at:
         applications = _read(http).get("applications", {})
         ours = {name: details for name, details in applications.items() if is_ours(name)}
@@ -132,6 +143,10 @@ def _wait(http: httpx.Client, names: Sequence[str]) -> None:
         for name, details in ours.items():
             if failure := failure_of(details):
                 raise SetupError(f"The application {name} failed to deploy: {failure}")
+            # Such as that no machine has what a replica asks for.
+            for note in set(notes_of(details)) - told:
+                typer.echo(note, err=True)
+                told.add(note)
         time.sleep(_POLL_S)
     raise SetupError(f"The applications were not running after {_RUNNING_WITHIN_S:g} s.")
 
@@ -149,5 +164,7 @@ def _announce(config: DeploymentConfig, host: str, *, as_json: bool) -> None:
     match health:
         case Health.UNREACHABLE:
             typer.echo("The REST port cannot be reached from here, so nobody has checked that it answers.")
+            if is_loopback(config.gateway.host):
+                typer.echo(f"It listens on {config.gateway.host}, of each machine its own; see gateway.host.")
         case Health.REFUSED:
             typer.echo("It answers callers on its own machines only; gateway.allow_remote_clients opens it to others.")

@@ -24,6 +24,16 @@ def failure_of(application: Mapping[str, Any]) -> str | None:
     return None
 
 
+def notes_of(application: Mapping[str, Any]) -> list[str]:
+    """What Ray Serve says about deployments that are not as they should be yet, a sentence or two each."""
+    unfinished = (
+        deployment
+        for deployment in application.get("deployments", {}).values()
+        if deployment.get("status") != "HEALTHY" and deployment.get("message")
+    )
+    return [_last_line(deployment["message"]) for deployment in unfinished]
+
+
 def _last_line(message: str) -> str:
     """The end of a stack trace; the trace itself is in Ray's logs."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]

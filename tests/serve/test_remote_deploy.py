@@ -97,6 +97,7 @@ class _Cluster:
     def __init__(self, *statuses: str) -> None:
         self.statuses = list(statuses)
         self.put = None
+        self.deployments: dict[str, dict] = {}
         self.health = [200]
         self.asked: list[httpx.Request] = []
 
@@ -113,7 +114,8 @@ class _Cluster:
         if self.put is None:
             return httpx.Response(200, json={"applications": {}})
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
-        return httpx.Response(200, json=_running(paceline={"status": status, "message": "no such model"}))
+        application = {"status": status, "message": "no such model", "deployments": self.deployments}
+        return httpx.Response(200, json=_running(paceline=application))
 
 
 @pytest.fixture
@@ -264,6 +266,36 @@ def test_a_cluster_that_is_not_there_is_one_sentence(connect):
 
     with pytest.raises(SetupError, match="does not answer"):
         remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=False)
+
+
+@pytest.mark.parametrize("address", ["head:8265", "ray://head:10001", "http://", "http://head:port", "10.0.0.1:8265"])
+def test_what_is_no_address_of_a_dashboard_is_refused(address):
+    """Nothing is sent anywhere, and the sentence shows what an address looks like."""
+    with pytest.raises(ConfigError, match="http://HEAD:8265"):
+        remote_deploy.deploy_remote(DeploymentConfig(), address, as_json=False)
+
+
+def test_what_a_deployment_waits_for_is_told_once(connect, capsys):
+    """A replica that no machine has room for would otherwise be waited for without a word."""
+    message = "Deployment 'Target' has 1 replicas that have taken more than 30s to be scheduled."
+    cluster = _Cluster("DEPLOYING", "DEPLOYING", "DEPLOYING", "RUNNING")
+    cluster.deployments = {"Target": {"status": "UPDATING", "message": message}}
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=True)
+
+    assert capsys.readouterr().err.count(message) == 1
+
+
+def test_a_door_that_each_machine_has_for_itself_is_told(connect, capsys):
+    """The default host of the gateway is the loopback address: right on one machine, no use on a cluster."""
+    cluster = _Cluster("RUNNING")
+    cluster.health = [None]
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=False)
+
+    assert "gateway.host" in capsys.readouterr().out
 
 
 def test_our_own_error_counts_before_ray_serve_gives_up():
