@@ -10,6 +10,7 @@ from typing import Any
 
 from ray import serve
 from ray.serve import Application
+from ray.serve.config import BackpressureConfig
 
 from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig, DrafterConfig
@@ -21,6 +22,7 @@ from paceline_serve.target import TargetReplica
 
 _SPARE_REQUESTS = 32  # of a gateway, for health checks and refusals while it is full
 _QUEUED_REQUESTS = 64  # at a proxy, while every gateway is full; the gateways' own queues are the long ones
+_RETRY_AFTER_S = 1.0  # said by a proxy that turns requests away
 _DRAFTER_REQUESTS = 5  # drafters serve none; Ray Serve wants a number above 0
 
 _COMMON: Mapping[str, Any] = MappingProxyType(
@@ -76,6 +78,7 @@ def _gateway(config: DeploymentConfig) -> serve.Deployment:
         name=GATEWAY,
         max_ongoing_requests=section.max_ongoing + _SPARE_REQUESTS,
         max_queued_requests=_QUEUED_REQUESTS,
+        backpressure_config=BackpressureConfig(retry_after_s=_RETRY_AFTER_S),
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=1, resources=section.resources),
         **_COMMON,
     )(serve.ingress()(GatewayReplica))

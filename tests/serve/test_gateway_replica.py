@@ -139,7 +139,8 @@ async def test_a_gateway_whose_start_failed_can_be_taken_down():
 
 
 def test_waiting_at_the_proxies_is_bounded():
-    """Requests that no gateway has taken yet are refused beyond a limit, not collected for ever."""
-    application = build({"config": {}})
+    """Requests that no gateway has taken yet are refused beyond a limit, with a time to try again."""
+    config = build({"config": {}})._bound_deployment._deployment_config
 
-    assert 0 < application._bound_deployment._deployment_config.max_queued_requests < 1000
+    assert 0 < config.max_queued_requests < 1000
+    assert config.backpressure_config.retry_after_s >= 1

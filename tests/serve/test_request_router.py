@@ -1,5 +1,7 @@
 """The router's choice, on replicas that are no more than a name; no Ray is started."""
 
+import asyncio
+import threading
 from types import SimpleNamespace
 
 import pytest
@@ -53,4 +55,18 @@ async def test_a_choice_without_a_request_works(pending):
     """Ray Serve may ask before it knows the request."""
     ranks = await object.__new__(PeerRouter).choose_replicas(_REPLICAS, pending)
 
+    assert len(ranks[1]) == 3
+
+
+async def test_a_withdrawn_request_leaves_the_queue():
+    """Its future is cancelled at the next try; there is still a rank, without which Ray Serve would not look at it."""
+    router, withdrawn = object.__new__(PeerRouter), threading.Event()
+    pending = SimpleNamespace(kwargs={"withdrawn": withdrawn}, future=asyncio.get_running_loop().create_future())
+    await router.choose_replicas(_REPLICAS, pending)
+    assert not pending.future.done()
+
+    withdrawn.set()
+    ranks = await router.choose_replicas(_REPLICAS, pending)
+
+    assert pending.future.cancelled()
     assert len(ranks[1]) == 3

@@ -241,7 +241,7 @@ class Tunables(Section):
     link_deadline_ms: int = Field(default=2000, ge=1)
     """A remote draft that arrives later than this after it was asked for is not used."""
     max_queue_wait_s: float = Field(default=30.0, gt=0)
-    """A request that would wait longer than this in the gateway's queue is refused as overload at once."""
+    """Longest wait in a gateway's queue. A request that would wait longer is refused at once, as overload."""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """Least severe level that is logged."""
 
