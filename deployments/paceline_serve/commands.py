@@ -3,17 +3,32 @@
 What they run is imported when they run, so that ``paceline --help`` loads no Ray.
 """
 
+from enum import Enum
 from typing import Annotated
 
 import typer
 
 _DEFAULT_CONFIG = "local-cpu"
+_Address = Annotated[
+    str | None,
+    typer.Option(metavar="HOST:PORT", help="GCS of the Ray cluster. Default: RAY_ADDRESS, or the Ray of this machine."),
+]
+
+
+class Switch(Enum):
+    """What an operator may say of speculation."""
+
+    OFF = "off"
+    AUTO = "auto"
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to the command line's root."""
     app.command("serve")(serve)
     app.command("demo")(demo)
+    app.command("status")(status)
+    app.command("drain")(drain)
+    app.command("speculation")(speculation)
 
 
 def serve(
@@ -58,3 +73,41 @@ def demo(
     from paceline_serve.demo import run_demo  # noqa: PLC0415
 
     raise typer.Exit(run_demo(max_tokens=max_tokens))
+
+
+def status(
+    *,
+    address: _Address = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Refresh each second until Ctrl-C.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object; with --watch one a second.")] = False,
+) -> None:
+    """Show what the fleet is doing; exit code 1 if something is wrong with it."""
+    from paceline_serve.status_command import show_status  # noqa: PLC0415
+
+    raise typer.Exit(show_status(address, watch=watch, as_json=as_json))
+
+
+def drain(
+    replica: Annotated[str, typer.Argument(help="Id of a target or drafter, or its beginning; see `paceline status`.")],
+    *,
+    address: _Address = None,
+    wait: Annotated[bool, typer.Option(help="Wait until the replica has gone.")] = True,
+) -> None:
+    """Take a replica out of the fleet without losing an answer; Ray Serve starts another one in its place."""
+    from paceline_serve.drain_command import drain as drain_one  # noqa: PLC0415
+
+    raise typer.Exit(drain_one(address, replica, wait=wait))
+
+
+def speculation(
+    mode: Annotated[Switch, typer.Argument(help="off: decode plainly; auto: speculate where it pays.")],
+    *,
+    group: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this drafter group; may be repeated.")
+    ] = None,
+    address: _Address = None,
+) -> None:
+    """Turn speculation off or back on while the fleet runs, in answers that run too; nothing is restarted."""
+    from paceline_serve.speculation_command import switch_speculation  # noqa: PLC0415
+
+    raise typer.Exit(switch_speculation(address, on=mode is Switch.AUTO, groups=group or []))

@@ -22,6 +22,11 @@ def drafter_app(group: str) -> str:
     return f"{_DRAFTER_APP}{group}"
 
 
+def group_of(deployment: str) -> str | None:
+    """Drafter group that a deployment runs; None for gateways and targets."""
+    return deployment.removeprefix(_DRAFTER) if deployment.startswith(_DRAFTER) else None
+
+
 def app_of(deployment: str) -> str:
     """Name of the application that a deployment belongs to."""
     return drafter_app(deployment.removeprefix(_DRAFTER)) if deployment.startswith(_DRAFTER) else APP_NAME

@@ -1,0 +1,169 @@
+"""Ray Serve on a Ray that runs already, as a command beside it sees it."""
+
+import logging
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from paceline.errors import ConfigError, SetupError
+from paceline.rpc.endpoint import Endpoint
+from paceline_serve.names import APP_NAME, app_of, is_ours
+
+if TYPE_CHECKING:
+    from ray.serve._private.client import ServeControllerClient
+    from ray.serve.schema import ServeApplicationSchema
+
+_CONNECT_WITHIN_S = 2.0
+_ANSWER_WITHIN_S = 5.0  # of the controller; it answers from memory
+_MEMBERS_WITHIN_S = 3.0
+_POLL_S = 0.02
+
+
+class AttachedServe:
+    """Paceline on the Ray that this process is attached to. Use `attached` to get one."""
+
+    def __init__(self, client: "ServeControllerClient") -> None:
+        self._client = client
+        self._endpoints: dict[str, Endpoint] = {}  # by replica id; a replica that leaves answers for a while
+
+    def details(self) -> dict[str, Any]:
+        """Ray Serve's account of our applications, by name. Raises SetupError if there is none."""
+        details = self._ask(self._client._controller.get_serve_instance_details.remote())  # noqa: SLF001
+        ours = {name: application for name, application in details["applications"].items() if is_ours(name)}
+        if APP_NAME not in ours:
+            raise SetupError("Paceline does not run on this Ray. `paceline serve CONFIG --address` deploys it.")
+        return ours
+
+    def endpoints(self, running: Mapping[str, int]) -> dict[str, Endpoint]:
+        """Where replicas serve their peers, by id. ``running`` has the number of running replicas by deployment."""
+        from ray import serve  # noqa: PLC0415  # Ray reads its environment at import
+
+        from paceline_serve.membership import MEMBERSHIP  # noqa: PLC0415
+        from paceline_serve.peer_metadata import endpoints_of  # noqa: PLC0415
+        from paceline_serve.router_start import start_router  # noqa: PLC0415
+
+        for deployment in running:
+            start_router(serve.get_deployment_handle(deployment, app_of(deployment), _check_exists=False))
+        give_up_at = time.monotonic() + _MEMBERS_WITHIN_S
+        while time.monotonic() < give_up_at and any(
+            number and not MEMBERSHIP.replicas(deployment) for deployment, number in running.items()
+        ):
+            time.sleep(_POLL_S)
+        for deployment in running:
+            known = {endpoint.replica_id: endpoint for endpoint in endpoints_of(MEMBERSHIP.replicas(deployment))}
+            self._endpoints.update(known)
+        return dict(self._endpoints)
+
+    def deployed(self) -> "dict[str, ServeApplicationSchema]":
+        """The configuration that every application of the cluster was last deployed with, by name."""
+        found: dict[str, ServeApplicationSchema] = self._ask(self._client._controller.get_app_configs.remote())  # noqa: SLF001
+        return found
+
+    def deploy(self, applications: "Mapping[str, ServeApplicationSchema]") -> None:
+        """Make these the applications of the cluster; what is the same stays as it is."""
+        from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
+
+        capacity = self._ask(self._client._controller.get_serve_instance_details.remote()).get("target_capacity")  # noqa: SLF001
+        self._client.deploy_apps(ServeDeploySchema(applications=list(applications.values()), target_capacity=capacity))
+
+    def _ask(self, reply: Any) -> Any:
+        import ray  # noqa: PLC0415
+
+        try:
+            return ray.get(reply, timeout=_ANSWER_WITHIN_S)
+        except ray.exceptions.GetTimeoutError:
+            raise SetupError(
+                f"Ray Serve's controller has not answered for {_ANSWER_WITHIN_S:g} s. Answers that run go on meanwhile."
+            ) from None
+        except ray.exceptions.RayActorError as error:
+            raise SetupError("Ray Serve's controller has just died; Ray restarts it. Try again.") from error
+
+
+@contextmanager
+def attached(address: str | None) -> Iterator[AttachedServe]:
+    """Attach to a Ray, for the length of the block. Raises SetupError with what to do where that fails.
+
+    ``address`` is HOST:PORT of its GCS; None: what RAY_ADDRESS says, or the Ray of this machine.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    for name in ("ray", "ray.serve"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # a command's output is its own
+    wanted = address or os.environ.get("RAY_ADDRESS") or _only_ray_here()
+    if wanted == "auto":
+        wanted = _only_ray_here()
+    _check_reachable(wanted)
+    import ray  # noqa: PLC0415
+
+    _connect(wanted)
+    try:
+        from ray.serve.context import _get_global_client  # noqa: PLC0415
+
+        client = _get_global_client(raise_if_no_controller_running=False)
+        if client is None:
+            raise SetupError(
+                f"Ray Serve does not run on the Ray at {wanted}. `paceline serve CONFIG --address` deploys Paceline."
+            )
+        yield AttachedServe(client)
+    finally:
+        ray.shutdown()
+
+
+def _connect(address: str) -> None:
+    import ray  # noqa: PLC0415
+
+    try:
+        ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
+    except ray.exceptions.AuthenticationError as error:
+        raise SetupError(
+            f"The Ray at {address} wants another token. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or run the "
+            "command as the user who started Ray."
+        ) from error
+    except Exception as error:  # what Ray raises has many types and many lines
+        raise SetupError(
+            f"Could not attach to the Ray at {address}: {_first_line(error)} The command must run on a machine of the "
+            "cluster."
+        ) from error
+
+
+def _only_ray_here() -> str:
+    """Address of the one Ray of this machine."""
+    from ray._private.services import find_gcs_addresses  # noqa: PLC0415
+
+    found = sorted(find_gcs_addresses())  # type: ignore[no-untyped-call]
+    if not found:
+        raise SetupError(
+            "No Ray runs on this machine. Run the command on a machine of the cluster, or name one with "
+            "--address HOST:PORT."
+        )
+    if len(found) > 1:
+        raise SetupError(f"Several Rays run on this machine: {', '.join(found)}. Name one with --address.")
+    return str(found[0])
+
+
+def _check_reachable(address: str) -> None:
+    """Ray itself would try for a minute."""
+    if "://" in address:
+        raise ConfigError(
+            f"'{address}' is the address of a REST API or of a Ray client. Give HOST:PORT of the cluster's GCS, such "
+            "as 127.0.0.1:6379, on a machine of the cluster."
+        )
+    parts = urlsplit(f"//{address}")
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host or not port:
+        raise ConfigError(f"'{address}' is no address of a Ray; it looks like 127.0.0.1:6379.")
+    try:
+        socket.create_connection((host, port), timeout=_CONNECT_WITHIN_S).close()
+    except OSError as error:
+        raise SetupError(f"No Ray answers at {address}: {error.strerror or error}.") from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__)[:300].rstrip(".") + "."
