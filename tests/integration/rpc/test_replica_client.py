@@ -28,7 +28,7 @@ class _OldServicer:
 
 
 async def test_all_replicas_are_asked_at_once_and_the_silent_ones_named():
-    """A replica of an older release, one that hangs, one that is gone: each has its own words, none holds up the rest."""
+    """One of an older release, one that hangs, one that is gone: each has its own words, none holds up the rest."""
     with socket.socket() as deaf, socket.socket() as closed:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen()

@@ -36,7 +36,7 @@ REPORT = LoadReport(TargetLoad(3, 1, 64, 16, 41.5, GROUPS), 4, "fp", 12.5, True,
     ids=["target", "drafter", "gateway"],
 )
 def test_a_status_arrives_as_it_was_sent(status):
-    """Every kind of replica; a reply time that is not known stays unknown, and so does a switch that is not looked at."""
+    """Every kind of replica; a reply time that is not known stays unknown, and so does a switch."""
     message = replica_pb2.StatusResponse.FromString(encode_status(status).SerializeToString())
 
     assert decode_status(message) == status
