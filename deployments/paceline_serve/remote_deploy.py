@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,7 +15,7 @@ from paceline.rpc.loopback import is_loopback
 from paceline_serve.names import is_ours
 from paceline_serve.remote_health import Health, wait_healthy
 from paceline_serve.serve_flags import folders_of
-from paceline_serve.start_failure import failure_of, notes_of
+from paceline_serve.start_failure import failure_of, messages_of, notes_of
 
 _APPLICATIONS = "/api/serve/applications/"
 _REQUEST_WITHIN_S = 30.0
@@ -48,7 +48,8 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
         running = _read(http)
         schema = render(config, proxy_location="EveryNode").model_dump(mode="json", exclude_unset=True)
         _write(http, merge(running, schema))
-        _wait(http, [application["name"] for application in schema["applications"]])
+        said_before = {said for details in running.get("applications", {}).values() for said in messages_of(details)}
+        _wait(http, [application["name"] for application in schema["applications"]], said_before)
     _announce(config, f"[{host}]" if ":" in host else host, as_json=as_json)
 
 
@@ -131,8 +132,11 @@ def _write(http: httpx.Client, schema: Mapping[str, Any]) -> None:
         raise SetupError(f"The Ray cluster refused the application: {response.text[:500]}")
 
 
-def _wait(http: httpx.Client, names: Sequence[str]) -> None:
-    """Wait until all our applications run, and those that are no longer wanted are gone."""
+def _wait(http: httpx.Client, names: Sequence[str], said_before: Collection[str]) -> None:
+    """Wait until all our applications run, and those that are no longer wanted are gone.
+
+    ``said_before`` has Ray Serve's messages from before: they are about an earlier try.
+    """
     give_up_at = time.monotonic() + _RUNNING_WITHIN_S
     told: set[str] = set()
     while time.monotonic() < give_up_at:
@@ -141,10 +145,10 @@ def _wait(http: httpx.Client, names: Sequence[str]) -> None:
         if ours.keys() == set(names) and all(details.get("status") == "RUNNING" for details in ours.values()):
             return
         for name, details in ours.items():
-            if failure := failure_of(details):
+            if failure := failure_of(details, before=said_before):
                 raise SetupError(f"The application {name} failed to deploy: {failure}")
             # Such as that no machine has what a replica asks for.
-            for note in set(notes_of(details)) - told:
+            for note in set(notes_of(details, before=said_before)) - told:
                 typer.echo(note, err=True)
                 told.add(note)
         time.sleep(_POLL_S)

@@ -97,6 +97,7 @@ class _Cluster:
     def __init__(self, *statuses: str) -> None:
         self.statuses = list(statuses)
         self.put = None
+        self.before: dict | None = None  # our application, before anything is sent
         self.deployments: dict[str, dict] = {}
         self.health = [200]
         self.asked: list[httpx.Request] = []
@@ -112,7 +113,7 @@ class _Cluster:
             self.put = json.loads(request.content)
             return httpx.Response(200)
         if self.put is None:
-            return httpx.Response(200, json={"applications": {}})
+            return httpx.Response(200, json={"applications": {"paceline": self.before} if self.before else {}})
         status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
         application = {"status": status, "message": "no such model", "deployments": self.deployments}
         return httpx.Response(200, json=_running(paceline=application))
@@ -307,6 +308,31 @@ def test_our_own_error_counts_before_ray_serve_gives_up():
     assert failure_of({"status": "DEPLOYING", "deployments": {"Target": {"message": message}}}) == (
         "The model is refused: pickles."
     )
+
+
+def test_a_failure_says_on_which_machine():
+    """A model folder may be missing on one machine of many; a Ray of one machine needs no address."""
+    trace = "{}\npaceline.errors.ModelUnavailableError: There is no folder /models/mine."
+    calls = [
+        f"ray::ServeReplica:paceline:Target.init() (pid=7, ip={ip}, actor_id=1)" for ip in ("10.0.0.7", "127.0.0.1")
+    ]
+
+    told = [failure_of({"deployments": {"Target": {"message": trace.format(call)}}}) for call in calls]
+
+    assert told == ["On 10.0.0.7: There is no folder /models/mine.", "There is no folder /models/mine."]
+
+
+def test_what_an_earlier_try_said_is_no_failure_of_this_one(connect, capsys):
+    """Ray Serve shows the old messages until the new replicas start; a mended file must not fail by them."""
+    cluster = _Cluster("DEPLOYING", "RUNNING")
+    message = "paceline.errors.ModelUnavailableError: There is no folder /models/mine."
+    cluster.deployments = {"Target": {"status": "DEPLOY_FAILED", "message": message}}
+    cluster.before = {"status": "DEPLOY_FAILED", "deployments": cluster.deployments}
+    connect(cluster)
+
+    remote_deploy.deploy_remote(DeploymentConfig(), "http://head:8265", as_json=True)
+
+    assert "There is no folder" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("status", ["DEPLOYING", "RUNNING"])
