@@ -84,14 +84,14 @@ class Tormentor:
         switches: Path,
         rng: random.Random,
         *,
-        is_whole: Callable[[], bool],
+        lacks: Callable[[], list[str]],
     ) -> None:
-        """``is_whole`` looks whether every replica is there and every link is up."""
+        """``lacks`` looks at the fleet and says what it lacks; nothing where all is as it should be."""
         self._fleet = fleet
         self._config = config
         self._switches = switches
         self._rng = rng
-        self._is_whole = is_whole
+        self._lacks = lacks
         self.incidents: list[Incident] = []
 
     def run(self, schedule: list[Appointment], num_done: Callable[[], int | None]) -> None:
@@ -111,8 +111,8 @@ class Tormentor:
     def recover(self) -> None:
         """Wait until the fleet is whole, and note the time for whatever was open."""
         give_up_at = time.monotonic() + _RECOVERY_S
-        while not self._is_whole():
-            assert time.monotonic() < give_up_at, f"the fleet has not recovered within {_RECOVERY_S:g} s"
+        while lacks := self._lacks():
+            assert time.monotonic() < give_up_at, f"not whole within {_RECOVERY_S:g} s: {'; '.join(lacks)}"
             time.sleep(0.2)
         for incident in self.incidents:
             incident.whole_s = min(incident.whole_s, time.monotonic())

@@ -123,12 +123,13 @@ def _report(endpoint: Endpoint) -> dict[str, Any]:
     import grpc  # noqa: PLC0415
 
     from paceline.rpc.auth import call_metadata  # noqa: PLC0415
-    from paceline.rpc.codec_target import decode_report, our_protocol  # noqa: PLC0415
+    from paceline.rpc.codec_target import decode_report, encode_versions  # noqa: PLC0415
+    from paceline.rpc.protocol import OURS  # noqa: PLC0415
     from paceline.v1 import target_pb2, target_pb2_grpc  # noqa: PLC0415
 
     with grpc.insecure_channel(endpoint.address) as channel:
         stub = target_pb2_grpc.TargetServiceStub(channel)
-        request = target_pb2.WatchLoadRequest(protocol=our_protocol())
+        request = target_pb2.WatchLoadRequest(protocol=encode_versions(OURS))
         stream = stub.WatchLoad(request, metadata=call_metadata(endpoint.token), timeout=5)
         report = decode_report(next(iter(stream)))
         stream.cancel()

@@ -19,7 +19,7 @@ from soak.probe import Probe, probing
 from soak.questions import draw_questions
 from soak.truth import compute_truths
 from soak.verdict import Kind, Verdict
-from soak.watch import Growth, Look, Vitals, is_whole, leaks_in
+from soak.watch import Growth, Look, Vitals, lacks_in, leaks_in
 
 FAULT_MODULES = Path(fleets.__file__).parent / "faults"
 _START_WITHIN_S = 900.0  # beside other work
@@ -107,7 +107,7 @@ class _Run:
         self._trouble = ""
         rng = random.Random(f"{settings.seed} faults")
         self._schedule = draw_schedule(rng, settings.num_requests, kill_gateways=settings.kill_gateways)
-        self._tormentor = Tormentor(fleet, subject.config, switches, rng, is_whole=self._is_whole)
+        self._tormentor = Tormentor(fleet, subject.config, switches, rng, lacks=self._lacks)
 
     def run(self) -> Outcome:
         """Load and faults, then the look at what is left."""
@@ -140,8 +140,8 @@ class _Run:
             trouble=self._trouble,
         )
 
-    def _is_whole(self) -> bool:
-        return is_whole(self._probe.look(), self._expected)
+    def _lacks(self) -> list[str]:
+        return lacks_in(self._probe.look(), self._expected)
 
     def _torment(self) -> None:
         try:

@@ -15,7 +15,7 @@ from soak.malformed import GRPC_CASES, REST_CASES
 from soak.run import _excused
 from soak.truth import TrueChoice, Truth
 from soak.verdict import Kind, Verdict, is_busy, judge
-from soak.watch import is_whole, leaks_in
+from soak.watch import lacks_in, leaks_in
 
 SEED = 11
 TRUTH = Truth(
@@ -248,10 +248,10 @@ def test_a_fleet_is_whole_with_all_replicas_and_links():
     mute["Gateway"][0]["error"] = "gone"
     unlinked["Target"][0]["groups"]["ngram"] = False
 
-    assert is_whole(QUIET, expected)
-    assert not is_whole(QUIET, {"Target": 2})
-    assert not is_whole(mute, expected)
-    assert not is_whole(unlinked, expected)
+    assert lacks_in(QUIET, expected) == []
+    assert lacks_in(QUIET, {"Target": 2}) == ["Target has 1 of 2 replicas"]
+    assert lacks_in(mute, expected) == ["Gateway g does not answer: gone"]
+    assert lacks_in(unlinked, expected) == ["Target t has no link to ngram"]
 
 
 def test_a_long_schedule_has_every_kind_of_fault():

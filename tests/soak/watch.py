@@ -40,12 +40,20 @@ def leaks_in(look: Look) -> list[str]:
     return found
 
 
-def is_whole(look: Look, expected: Mapping[str, int]) -> bool:
-    """Whether every deployment has as many replicas as it should, all of them answer, and all links are up."""
-    if any(len(look.get(deployment, ())) < count for deployment, count in expected.items()):
-        return False
-    replicas = [replica for replicas in look.values() for replica in replicas]
-    return all("error" not in replica and all(replica.get("groups", {}).values()) for replica in replicas)
+def lacks_in(look: Look, expected: Mapping[str, int]) -> list[str]:
+    """What a fleet lacks: replicas, answers of replicas, links."""
+    found = [
+        f"{deployment} has {len(look.get(deployment, ()))} of {count} replicas"
+        for deployment, count in expected.items()
+        if len(look.get(deployment, ())) < count
+    ]
+    for deployment, replicas in look.items():
+        for replica in replicas:
+            name = f"{deployment} {replica['replica']}"
+            if "error" in replica:
+                found.append(f"{name} does not answer: {replica['error']}")
+            found += [f"{name} has no link to {group}" for group, live in replica.get("groups", {}).items() if not live]
+    return found
 
 
 class Growth(NamedTuple):
