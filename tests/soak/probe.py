@@ -123,7 +123,8 @@ def _report(endpoint: Endpoint) -> dict[str, Any]:
     import grpc  # noqa: PLC0415
 
     from paceline.rpc.auth import call_metadata  # noqa: PLC0415
-    from paceline.rpc.codec_target import decode_report, encode_versions  # noqa: PLC0415
+    from paceline.rpc.codec_target import decode_report  # noqa: PLC0415
+    from paceline.rpc.codec_versions import encode_versions  # noqa: PLC0415
     from paceline.rpc.protocol import OURS  # noqa: PLC0415
     from paceline.v1 import target_pb2, target_pb2_grpc  # noqa: PLC0415
 
