@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import dataclasses
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 
@@ -9,19 +10,33 @@ import pytest
 from ray.serve.exceptions import ReplicaUnavailableError
 
 from paceline.core.load import DrafterGroupStatus, TargetLoad
-from paceline.errors import ContextLengthExceededError, TargetUnavailableError
-from paceline.gateway.answer_stream import stream_answer
+from paceline.errors import (
+    ContextLengthExceededError,
+    TargetLeavingError,
+    TargetLostError,
+    TargetUnavailableError,
+)
+from paceline.gateway.answer_progress import AnswerProgress
+from paceline.gateway.answer_stream import AnswerStreams
 from paceline.gateway.target_pool import PlaceWish
+from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.holds import HoldRegistry
+from paceline.rpc.peer_server import PeerServer
 from paceline.rpc.target_server import TargetServicer
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline_serve import departure, serve_target_pool
 from paceline_serve.membership import Membership, ReplicaInfo
 from paceline_serve.metric_values import metric_value
 from paceline_serve.names import TARGET
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.serve_target_pool import ServeTargetPool
 from peers import IDENTITY, PEER, TOKEN, StubBackend, generation, serving, until
+
+
+@pytest.fixture(autouse=True)
+def _short_spread(monkeypatch):
+    monkeypatch.setattr(departure, "_SPREAD_S", 0.2)
 
 
 class Hold:
@@ -38,21 +53,35 @@ class Hold:
 
 
 class Handle:
-    """``handle.hold``: gives out replicas in turn, within the wishes."""
+    """``handle.hold``: gives out the first replica that is not excluded; a preferred one where ``heeds`` says so."""
 
     def __init__(self) -> None:
         self.holds: dict[str, HoldRegistry] = {}
+        self.draining: dict[str, DrainFlag] = {}
         self.reserved = 0
         self.chosen: list[str] = []
         self.refusal: Exception | None = None  # what the next calls of the broken replica end with
         self.refuses_at_once = False
         self.broken = ""
+        self.on_choice = lambda: None
+        self.only: str | None = None
+        self.heeds = False
+
+    def hold_to(self, name: str | None) -> None:
+        """Give out this replica only."""
+        self.only = name
 
     @asynccontextmanager
-    async def choose_replica(self, *, exclude=(), withdrawn=None):
+    async def choose_replica(self, *, prefer=(), exclude=(), withdrawn=None):
         if not self.holds:
             await asyncio.sleep(60)
-        name = next((name for name in self.holds if name not in exclude), next(iter(self.holds)))
+        usable = [
+            name
+            for name in (*(prefer if self.heeds else ()), *self.holds)
+            if name not in exclude and self.only in (None, name)
+        ]
+        name = usable[0] if usable else next(iter(self.holds))
+        self.on_choice()
         self.chosen.append(name)
         self.reserved += 1
         try:
@@ -71,28 +100,64 @@ class Handle:
         raise self.refusal
 
 
+@dataclasses.dataclass
+class Fleet:
+    """A gateway's pool and what it works with."""
+
+    pool: ServeTargetPool
+    handle: Handle
+    membership: Membership
+    members: dict[str, ReplicaInfo]
+    metrics: Metrics
+    servers: dict[str, PeerServer]
+
+    def list_replicas(self, *names: str) -> None:
+        """What Ray Serve pushes."""
+        self.membership.record(TARGET, [self.members[name] for name in names])
+
+    async def all_reported(self) -> None:
+        await until(lambda: all(target.load is not None for target in self.pool._fleet._peers.values()))
+
+
 @asynccontextmanager
-async def _fleet(*, max_taken: int = 10, **backends: StubBackend):
+async def _fleet(*, max_taken: int = 10, migrate_after_s: float = 60.0, **backends: StubBackend):
     handle, membership = Handle(), Membership()
     async with contextlib.AsyncExitStack() as stack:
-        members = []
+        members, servers = {}, {}
         for name, backend in backends.items():
-            holds = handle.holds[name] = HoldRegistry(open_within_s=2.0)
-            server = await stack.enter_async_context(serving(TargetServicer(backend, holds)))
-            metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(IDENTITY))
-            members.append(ReplicaInfo(name, metadata))
+            draining = handle.draining[name] = DrainFlag()
+            holds = handle.holds[name] = HoldRegistry(2.0, draining)
+            server = servers[name] = await stack.enter_async_context(serving(TargetServicer(backend, holds)))
+            metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(backend.identity))
+            members[name] = ReplicaInfo(name, metadata)
         metrics = Metrics(strict=True)
-        pool = ServeTargetPool(handle, membership, peer=PEER, max_taken=max_taken, metrics=metrics)
-        membership.record(TARGET, members)
+        pool = ServeTargetPool(
+            handle,
+            membership,
+            peer=PEER,
+            max_taken=max_taken,
+            metrics=metrics,
+            serves=lambda identity: identity.name == IDENTITY.name,
+            migrate_after_s=migrate_after_s,
+        )
+        fleet = Fleet(pool, handle, membership, members, metrics, servers)
+        fleet.list_replicas(*members)
         await until(lambda: pool.snapshot().ready)
         try:
-            yield SimpleNamespace(pool=pool, handle=handle, membership=membership, members=members, metrics=metrics)
+            yield fleet
         finally:
             await pool.close()
 
 
 def _stream(fleet, request):
-    return stream_answer(fleet.pool, request, PlaceWish())
+    """A whole answer, over as many attempts as it takes."""
+    answers = AnswerStreams(fleet.pool, fleet.metrics)
+    return answers.stream(request, PlaceWish(), AnswerProgress(request.num_choices), lambda plan: plan)
+
+
+async def _take(fleet, wish) -> str:
+    async with fleet.pool.place(wish) as place:
+        return place.replica_id
 
 
 async def _ids(stream) -> list[int]:
@@ -161,14 +226,20 @@ async def test_a_gateway_that_is_full_still_tries_another_replica():
         assert fleet.handle.chosen == ["a", "b"]
 
 
-async def test_a_fleet_of_broken_replicas_is_an_error_in_the_end():
-    """Attempts are few, so that a request that breaks replicas does not walk the fleet."""
-    broken = StubBackend(error=TargetUnavailableError("it is going down"))
-    async with _fleet(a=broken) as fleet:
-        with pytest.raises(TargetUnavailableError):
-            await _ids(_stream(fleet, generation()))
+async def test_a_request_that_no_replica_suits_neither_spins_nor_keeps_a_place():
+    """It waits with pauses that grow, and whoever can use the replica gets it meanwhile."""
+    async with _fleet(a=StubBackend()) as fleet:
+        picky = asyncio.create_task(_take(fleet, PlaceWish(resumed=True, exclude=frozenset({"a"}))))
+        await asyncio.sleep(0.5)
+        asked = len(fleet.handle.chosen)
+        assert 1 <= asked <= 20
+        assert fleet.handle.reserved == 0
 
-        assert len(fleet.handle.chosen) == 3
+        assert len(await _ids(_stream(fleet, generation("x/1")))) == 8
+
+        assert not picky.done()
+        picky.cancel()
+        await asyncio.gather(picky, return_exceptions=True)
         await until(lambda: fleet.handle.reserved == 0)
 
 
@@ -199,10 +270,10 @@ async def test_a_hold_that_ends_first_because_all_is_done_is_no_failure():
 async def test_without_targets_one_patience_is_all(monkeypatch):
     """A request that has waited for a place in vain does not wait again."""
     async with _fleet(a=StubBackend()) as fleet:
-        fleet.membership.record(TARGET, [])
+        fleet.list_replicas()
         fleet.handle.holds.clear()
         await until(lambda: not fleet.pool.snapshot().ready)
-        fleet.pool._slots._patience_s = 0.05
+        fleet.pool._slots.max_wait_s = 0.05
         started = asyncio.get_running_loop().time()
         with pytest.raises(TargetUnavailableError):
             await _ids(_stream(fleet, generation()))
@@ -239,11 +310,211 @@ async def test_a_replica_that_leaves_finishes_its_streams():
     async with _fleet(a=backend) as fleet:
         stream = _stream(fleet, generation(max_tokens=20))
         await anext(stream)
-        fleet.membership.record(TARGET, [])
+        fleet.list_replicas()
         await asyncio.sleep(0.02)
 
         assert len(await _ids(stream)) == 19
         assert not fleet.pool.snapshot().ready
+
+
+@pytest.mark.parametrize("how", ["it leaves", "it drains"])
+async def test_answers_move_off_a_replica_that_is_about_to_go(how):
+    """After ``migrate_after_s`` every answer there goes on at another replica, without a token missing or twice."""
+    leaving, staying = StubBackend(pause_s=0.02), StubBackend(per_batch=10)
+    async with _fleet(migrate_after_s=0.2, a=leaving, b=staying) as fleet:
+        await fleet.all_reported()
+        fleet.handle.hold_to("a")
+        streams = [_stream(fleet, generation(f"r{number}/1", max_tokens=500)) for number in range(5)]
+        firsts = [[token for chunk in await anext(stream) for token in chunk.token_ids] for stream in streams]
+        assert len(leaving.running) == 5
+        fleet.handle.hold_to(None)
+        if how == "it leaves":
+            fleet.list_replicas("b")
+        else:
+            fleet.handle.draining["a"].start()
+        rests = await asyncio.gather(*(_ids(stream) for stream in streams))
+
+        assert all(first + rest == list(range(500)) for first, rest in zip(firsts, rests, strict=True))
+        assert sorted(staying.ended) == [f"r{number}/2" for number in range(5)]
+        await until(lambda: not leaving.running and fleet.handle.reserved == 0)
+
+
+@pytest.mark.parametrize("other", ["none", "another model", "another fingerprint", "silent"])
+async def test_an_answer_that_cannot_go_on_elsewhere_stays(other):
+    """Without a replica of the same fingerprint that is heard of, the answer runs to its end where it is."""
+    leaving, there = StubBackend(pause_s=0.01), StubBackend()
+    if other == "another model":
+        there.identity = dataclasses.replace(IDENTITY, name="n")
+    elif other == "another fingerprint":
+        there.identity = dataclasses.replace(IDENTITY, system_fingerprint="new")
+    async with _fleet(migrate_after_s=0.01, a=leaving, b=there) as fleet:
+        await fleet.all_reported()
+        fleet.handle.hold_to("a")
+        stream = _stream(fleet, generation(max_tokens=100))
+        await anext(stream)
+        fleet.list_replicas(*(() if other == "none" else ("b",)))
+        if other == "silent":
+            target = fleet.pool._fleet.find("b")
+            target._watching.cancel()
+            target._reported_at -= 10
+
+        assert len(await _ids(stream)) == 99
+        assert leaving.ended == ["r/1"]
+
+
+async def test_an_answer_moves_as_soon_as_another_replica_is_there():
+    """A replica that is replaced alone keeps its answers until its successor is up."""
+    leaving, late = StubBackend(pause_s=0.01), StubBackend(per_batch=10)
+    async with _fleet(migrate_after_s=0.01, a=leaving, b=late) as fleet:
+        await fleet.all_reported()
+        fleet.handle.hold_to("a")
+        fleet.list_replicas("a")
+        stream = _stream(fleet, generation(max_tokens=1000))
+        await anext(stream)
+        fleet.list_replicas()
+        await asyncio.sleep(0.5)
+        assert leaving.running == {"r/1"}
+        fleet.handle.hold_to("b")
+        fleet.list_replicas("b")
+
+        assert len(await _ids(stream)) == 999
+        assert late.ended == ["r/2"]
+
+
+async def test_a_replica_that_is_listed_again_keeps_its_answers():
+    """A controller that restarts lists nobody for a while: no answer moves, no second connection is opened."""
+    backend = StubBackend(pause_s=0.01)
+    async with _fleet(migrate_after_s=0.3, a=backend, b=StubBackend()) as fleet:
+        await fleet.all_reported()
+        fleet.handle.hold_to("a")
+        stream = _stream(fleet, generation(max_tokens=100))
+        await anext(stream)
+        target = fleet.pool._fleet.find("a")
+        fleet.list_replicas("b")
+        await until(lambda: target.is_leaving)
+        fleet.list_replicas("a", "b")
+        await until(lambda: not target.is_leaving)
+
+        assert len(await _ids(stream)) == 99
+        assert backend.ended == ["r/1"]
+        assert fleet.pool._fleet.find("a") is target
+        assert len(await _ids(_stream(fleet, generation("s/1")))) == 8
+
+
+async def test_a_replica_that_dies_while_it_leaves_is_no_fault_of_the_request(monkeypatch):
+    """What breaks off there then counts as a move, not as a loss."""
+    monkeypatch.setattr(serve_target_pool, "_KNOWN_FOR_S", 0.0)
+    backend = StubBackend(pause_s=0.01)
+    async with _fleet(a=backend) as fleet, fleet.pool.place(PlaceWish()) as place:
+        stream = place.stream(generation(max_tokens=10_000))
+        await anext(stream)
+        fleet.list_replicas()
+        await until(lambda: not fleet.pool.snapshot().ready)
+        await asyncio.sleep(0.01)
+        await fleet.servers["a"].stop(0.0)
+        with pytest.raises(TargetLeavingError):
+            await _ids(stream)
+
+
+async def test_a_replica_that_dies_is_lost():
+    """The request may be why, so that it counts against it."""
+    backend = StubBackend(pause_s=0.01)
+    async with _fleet(a=backend) as fleet, fleet.pool.place(PlaceWish()) as place:
+        stream = place.stream(generation(max_tokens=10_000))
+        await anext(stream)
+        await fleet.servers["a"].stop(0.0)
+        with pytest.raises(TargetLostError):
+            await _ids(stream)
+
+
+async def test_a_replica_that_leaves_between_place_and_stream_is_left_alone():
+    """The request hears at once that it had better go elsewhere."""
+    backend = StubBackend()
+    async with _fleet(a=backend) as fleet, fleet.pool.place(PlaceWish()) as place:
+        fleet.list_replicas()
+        await until(lambda: not fleet.pool.snapshot().ready)
+        with pytest.raises(TargetLeavingError):
+            place.identity  # noqa: B018  # a property that raises
+        with pytest.raises(TargetLeavingError):
+            await anext(place.stream(generation()))
+
+        assert backend.ended == []
+
+
+async def test_requests_go_to_the_less_loaded_replica():
+    """Load that other gateways have put on a replica counts, as its reports tell it."""
+    busy, idle = StubBackend(), StubBackend()
+    busy.load = TargetLoad(50, 0, 8, 8, 0.0)
+    async with _fleet(a=busy, b=idle) as fleet:
+        await fleet.all_reported()
+        fleet.handle.heeds = True
+        for number in range(5):
+            assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
+
+        assert fleet.handle.chosen == ["b"] * 5
+
+
+async def test_only_replicas_of_the_gateways_own_model_are_used():
+    """While the model is changed, old gateways use old targets: what their tokenizer makes means nothing to others."""
+    new = StubBackend()
+    new.identity = dataclasses.replace(IDENTITY, name="n")
+    async with _fleet(b=new, a=StubBackend()) as fleet:
+        await fleet.all_reported()
+        assert fleet.pool.identity == IDENTITY
+        for number in range(3):
+            assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
+        assert new.ended == []
+
+        fleet.list_replicas("b")
+        await until(lambda: fleet.pool._fleet._peers.keys() == {"b"})
+
+        assert fleet.pool.identity == IDENTITY
+        assert not fleet.pool.snapshot().ready
+
+
+async def test_a_place_can_be_asked_for_by_fingerprint():
+    """An answer that has begun goes on only where a seed gives the same tokens; each place knows what it serves."""
+    new = StubBackend()
+    new.identity = dataclasses.replace(IDENTITY, system_fingerprint="new")
+    async with _fleet(a=StubBackend(), b=new) as fleet:
+        for fingerprint, name in (("new", "b"), (IDENTITY.system_fingerprint, "a")):
+            async with fleet.pool.place(PlaceWish(fingerprint=fingerprint)) as place:
+                assert place.replica_id == name
+                assert place.identity.system_fingerprint == fingerprint
+
+
+async def test_a_replica_that_speaks_no_common_protocol_is_not_used():
+    """A release too far apart is passed over, not tried and failed."""
+    async with _fleet(b=StubBackend(), a=StubBackend()) as fleet:
+        fleet.list_replicas("a")
+        await until(lambda: fleet.pool._fleet._peers.keys() == {"a"} and not fleet.pool._fleet._departing)
+        fleet.members["b"] = ReplicaInfo("b", dict(fleet.members["b"].metadata) | {"protocol": [98, 99]})
+        fleet.list_replicas("b", "a")
+        await until(lambda: "b" in fleet.pool._fleet._peers)
+
+        assert [await _take(fleet, PlaceWish()) for _ in range(3)] == ["a", "a", "a"]
+
+
+@pytest.mark.parametrize("slow", [False, True])
+async def test_a_gateway_that_gives_up_at_any_moment_leaves_nothing(slow):
+    """However far a request has got when it is cancelled: no place, no hold, no running attempt is left."""
+    backend = StubBackend(pause_s=0.0005)
+    if slow:
+        backend.before_first = asyncio.Event()
+    async with _fleet(max_taken=1000, a=backend) as fleet:
+        for moment in range(0, 120, 3):
+            answer = asyncio.create_task(_ids(_stream(fleet, generation(f"r{moment}/1", max_tokens=100_000))))
+            for _ in range(moment):
+                await asyncio.sleep(0)
+            answer.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await answer
+
+        await until(lambda: fleet.handle.reserved == 0)
+        await until(lambda: not backend.running and fleet.handle.holds["a"].num_held == 0)
+        assert metric_value(fleet.metrics.render(), catalogue.OPEN_STREAMS) == 0
+        await until(lambda: fleet.pool._fleet._choice.load_of("a").score == 0)
+        assert fleet.pool._fleet.find("a").num_staying == 0
 
 
 async def test_the_snapshot_adds_up_what_targets_report():
@@ -275,33 +546,36 @@ async def test_a_replica_with_a_new_address_is_reached_there():
         assert backend.ended == ["x/1"]
 
 
-async def test_a_chosen_replica_may_become_known_a_moment_later():
-    """Ray Serve may hand out a new replica before the gateway's loop has heard of it."""
-    async with _fleet(a=StubBackend()) as fleet:
-        fleet.membership.record(TARGET, [])
-        await until(lambda: not fleet.pool.snapshot().ready)
-        answer = asyncio.create_task(_ids(_stream(fleet, generation("x/1"))))
-        await until(lambda: bool(fleet.handle.chosen))
-        fleet.membership.record(TARGET, fleet.members)
+async def test_a_replica_may_be_chosen_before_the_gateway_has_heard_of_it():
+    """Ray Serve's router learns of a new replica first, on a thread of its own, and may choose it at once."""
+    async with _fleet(a=StubBackend(), b=StubBackend()) as fleet:
+        fleet.list_replicas("b")
+        await until(lambda: fleet.pool._fleet._peers.keys() == {"b"})
+        fleet.handle.on_choice = lambda: fleet.list_replicas("a", "b")
+        place = fleet.pool.place(PlaceWish(exclude=frozenset({"b"})))
 
-        assert len(await answer) == 8
+        async with place as taken:
+            assert taken.replica_id == "a"
+            assert taken.identity == IDENTITY
+            assert len(await _ids(taken.stream(generation("x/1")))) == 8
+
         assert fleet.handle.chosen == ["a"]
 
 
 async def test_a_closed_pool_keeps_no_connection():
     """Replicas that were finishing their streams are closed too, and later news opens nothing."""
     backend = StubBackend(pause_s=0.005)
-    async with _fleet(a=backend) as fleet:
-        stream = _stream(fleet, generation(max_tokens=100_000))
+    async with _fleet(a=backend) as fleet, fleet.pool.place(PlaceWish()) as place:
+        stream = place.stream(generation(max_tokens=100_000))
         await anext(stream)
-        fleet.membership.record(TARGET, [])
+        fleet.list_replicas()
         await until(lambda: not fleet.pool.snapshot().ready)
-        (retiring,) = fleet.pool._retiring
         await fleet.pool.close()
-        fleet.membership.record(TARGET, fleet.members)
+        fleet.list_replicas("a")
         await asyncio.sleep(0.05)
 
-        assert retiring.done()
+        assert fleet.pool._fleet._peers == {}
+        assert all(task.done() for task in fleet.pool._fleet._departing.values())
         await until(lambda: not backend.running)
-        assert fleet.pool._peers == {}
-        await stream.aclose()
+        with pytest.raises(TargetUnavailableError):
+            await _ids(stream)
