@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from paceline.engine.kv_room import KVRoom
-from paceline.engine.sequence import Sequence
+from paceline.engine.sequence import Arrival, Sequence
 from paceline.engine.step_budget import share_drafts, share_prefill, shares
 from paceline.engine.step_plan import PlannedRow, StepPlan
 from paceline.errors import ContextLengthExceededError, OverloadedError
@@ -33,7 +33,7 @@ class SchedulerLimits:
 
 
 class Scheduler:
-    """First come, first served; under pressure last come, first sent back.
+    """First come, first served, resumed answers before all others; under pressure last come, first sent back.
 
     When pages run short prefixes that nobody uses are evicted, then drafts are left out, then the youngest running
     sequence is pre-empted: it goes back to the queue, ahead of all that came later, and is computed again.
@@ -55,21 +55,22 @@ class Scheduler:
         return bool(self.waiting or self.running)
 
     def add(self, sequences: Iterable[Sequence]) -> None:
-        """Queue the choices of one request, all or none.
+        """Queue the choices of one request, all or none; resumed ones before all that have not been begun elsewhere.
 
-        Raises OverloadedError if the queue is full, ContextLengthExceededError for what could never run.
+        Raises OverloadedError if the queue is full, never for a resumed request: its client has half of the answer.
+        Raises ContextLengthExceededError for what could never run.
         """
         arriving = list(sequences)
-        slots = self._limits.max_running - len(self.running)
-        if len(self.waiting) + len(arriving) > self._limits.max_waiting + slots:
+        room = self._limits.max_waiting + self._limits.max_running - len(self.running) - len(self.waiting)
+        if len(arriving) > room and not any(sequence.request.resumed for sequence in arriving):
             raise OverloadedError("the target's queue", retry_after_s=1.0)
         for sequence in arriving:
             if sequence.max_length > (most := self.room.capacity_tokens):
                 raise ContextLengthExceededError(sequence.num_prompt, sequence.max_length - sequence.num_prompt, most)
         for sequence in arriving:
             self._arrivals += 1
-            sequence.arrival = self._arrivals
-        self.waiting.extend(arriving)
+            sequence.arrival = (not sequence.request.resumed, self._arrivals)
+            self._queue(sequence)
 
     def admit(self) -> list[Sequence]:
         """Move waiting sequences to running, in order, as far as pages and places go; returns the new ones among them.
@@ -168,12 +169,15 @@ class Scheduler:
         self.room.release(victim, publish=True)
         victim.published = False
         victim.preemptions += 1
-        earlier = sum(other.arrival < victim.arrival for other in self.waiting)
-        self.waiting.insert(earlier, victim)
+        self._queue(victim)
         self._metrics.count(catalogue.PREEMPTIONS)
 
+    def _queue(self, sequence: Sequence) -> None:
+        earlier = sum(other.arrival < sequence.arrival for other in self.waiting)
+        self.waiting.insert(earlier, sequence)
 
-def _arrival(sequence: Sequence) -> int:
+
+def _arrival(sequence: Sequence) -> Arrival:
     return sequence.arrival
 
 

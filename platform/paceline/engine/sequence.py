@@ -10,6 +10,9 @@ from paceline.kvcache.prefix_tree import PrefixNode
 from paceline.text.choice_text import ChoiceText
 from paceline.verification.sampler_state import SamplerState
 
+Arrival = tuple[bool, int]
+"""A sequence's place among all that came. What was begun elsewhere (False) stands before what was not (True)."""
+
 
 @dataclass(slots=True, eq=False)
 class Sequence:
@@ -28,7 +31,7 @@ class Sequence:
     sampler: SamplerState
     text: ChoiceText
     max_length: int  # prompt plus output that this choice may reach
-    arrival: int = 0  # its place among all that came
+    arrival: Arrival = (True, 0)
     table: PageTable | None = None  # None while it waits for admission
     prefix: PrefixNode | None = None  # the end of what it shares through the prefix tree; locked while it runs
     published: bool = False  # whether its prompt is in the prefix tree

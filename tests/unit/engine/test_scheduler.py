@@ -1,6 +1,10 @@
 """Who gets into a pass: decodes and prompts side by side, in turn, and drafts with what is left."""
 
+import pytest
+
 from engine_harness import Harness
+from paceline.core.generation import ChoiceStart
+from paceline.errors import OverloadedError
 from script_drafters import ScriptDrafter
 from toy_target import ToyRunner, hashed_law
 
@@ -64,3 +68,35 @@ def test_short_prompts_pass_long_ones_and_the_oldest_gets_its_half():
     computed = [sequence.num_computed for sequence in engine.scheduler.running]
     assert computed[0] >= 20 + 20
     engine.run()
+
+
+def test_a_resumed_answer_goes_ahead_of_those_that_have_not_begun():
+    """It is the next to be admitted, behind other resumed ones, whatever waits; what runs goes on."""
+    engine = harness(max_running=1)
+    engine.submit("running/1", prompt(0, 3), max_tokens=3)
+    engine.engine.step()
+    for number in range(3):
+        engine.submit(f"new{number}/1", prompt(number, 3), max_tokens=2)
+    for number in range(2):
+        resumed = (ChoiceStart(0, (1, 2), text_offset=2),)
+        engine.submit(f"resumed{number}/2", prompt(number, 3), max_tokens=4, resumed=resumed)
+
+    engine.run()
+
+    order = sorted(engine.chunks, key=list(engine.chunks).index)
+    assert order == ["running/1", "resumed0/2", "resumed1/2", "new0/1", "new1/1", "new2/1"]
+
+
+def test_a_resumed_answer_is_not_refused_as_one_too_many():
+    """A full queue refuses new requests; half of this answer is with its client already."""
+    engine = harness(max_running=1, max_waiting=1)
+    engine.submit("running/1", prompt(0, 3))
+    engine.engine.step()
+    engine.submit("waiting/1", prompt(1, 3))
+    with pytest.raises(OverloadedError):
+        engine.submit("new/1", prompt(2, 3))
+
+    engine.submit("resumed/2", prompt(3, 3), resumed=(ChoiceStart(0, (1,), text_offset=1),))
+    engine.run()
+
+    assert len(engine.ids("resumed/2")) == 24 - 1
