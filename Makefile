@@ -10,6 +10,9 @@ PYTHON := $(VENV)/bin/python
 STAMP := $(VENV)/.installed-$(TORCH)
 CHECKED := platform/paceline deployments/paceline_serve tests
 TYPED := platform/paceline deployments/paceline_serve
+# Requests and seed of `make soak`.
+N ?= 2000
+SEED ?= 0
 # Extra arguments, as in `make serve ARGS="disaggregated --http-port 8080"` or `make test ARGS="tests/unit -x"`.
 ARGS ?=
 
@@ -75,6 +78,10 @@ test: setup model ## Run the tests (under 20 minutes on 2 cores)
 .PHONY: test-full
 test-full: setup model ## Run the tests in their long form too
 	$(PYTHON) -m pytest $(ARGS)
+
+.PHONY: soak
+soak: setup ## Mixed requests on a fleet with injected faults: N=20000, SEED=0, MODEL=smollm2-135m
+	PYTHONPATH=tests:tests/fixtures $(PYTHON) -m soak -n $(N) --seed $(SEED) $(if $(MODEL),--model $(MODEL)) $(ARGS)
 
 .PHONY: bench-micro
 bench-micro: setup ## Time the parts of a step; SAVE=FILE keeps the figures, COMPARE=FILE sets them beside older ones
