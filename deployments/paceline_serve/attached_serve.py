@@ -2,22 +2,23 @@
 
 import logging
 import os
-import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from paceline.errors import ConfigError, SetupError
 from paceline.rpc.endpoint import Endpoint
+from paceline.rpc.loopback import is_loopback
 from paceline_serve.names import APP_NAME, app_of, is_ours
+from paceline_serve.nodes_here import RayNode, node_for, nodes_here
+from paceline_serve.ray_access import check_access, own_token
 
 if TYPE_CHECKING:
     from ray.serve._private.client import ServeControllerClient
     from ray.serve.schema import ServeApplicationSchema
 
-_CONNECT_WITHIN_S = 2.0
 _ANSWER_WITHIN_S = 5.0  # of the controller; it answers from memory
 _MEMBERS_WITHIN_S = 3.0
 _POLL_S = 0.02
@@ -89,51 +90,60 @@ def attached(address: str | None) -> Iterator[AttachedServe]:
 
     ``address`` is HOST:PORT of its GCS; None: what RAY_ADDRESS says, or the Ray of this machine.
     """
+    node = _node(address)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    for name in ("ray", "ray.serve"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # a command's output is its own
-    wanted = address or os.environ.get("RAY_ADDRESS") or _only_ray_here()
-    if wanted == "auto":
-        wanted = _only_ray_here()
-    _check_reachable(wanted)
+    if is_loopback(node.address):
+        # Ray would replace loopback addresses by one that other machines reach, where this one does not listen.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+    token = own_token()
+    check_access(node.gcs, token)
+    if token is not None:
+        os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's client shows a token only if told to
     import ray  # noqa: PLC0415
 
-    _connect(wanted)
+    _connect(node)
     try:
         from ray.serve.context import _get_global_client  # noqa: PLC0415
 
+        logging.getLogger("ray.serve").setLevel(logging.CRITICAL)  # a command's output is its own
         client = _get_global_client(raise_if_no_controller_running=False)
         if client is None:
             raise SetupError(
-                f"Ray Serve does not run on the Ray at {wanted}. `paceline serve CONFIG --address` deploys Paceline."
+                f"Ray Serve does not run on the Ray at {node.gcs}. `paceline serve CONFIG --address` deploys Paceline."
             )
         yield AttachedServe(client)
     finally:
         ray.shutdown()
 
 
-def _connect(address: str) -> None:
+def _connect(node: RayNode) -> None:
     import ray  # noqa: PLC0415
 
     try:
-        ray.init(address=address, logging_level=logging.CRITICAL, log_to_driver=False)
-    except ray.exceptions.AuthenticationError as error:
-        raise SetupError(
-            f"The Ray at {address} wants another token. Set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or run the "
-            "command as the user who started Ray."
-        ) from error
+        ray.init(address=node.gcs, logging_level=logging.CRITICAL, log_to_driver=False, _node_ip_address=node.address)
     except Exception as error:  # what Ray raises has many types and many lines
+        raise SetupError(f"Could not attach to the Ray at {node.gcs}: {_first_line(error)}") from error
+
+
+def _node(address: str | None) -> RayNode:
+    """The node of this machine through which to attach."""
+    nodes = nodes_here()
+    wanted = address or os.environ.get("RAY_ADDRESS") or "auto"
+    if wanted == "auto":
+        wanted = _only_ray(nodes)
+    _check_form(wanted)
+    node = node_for(wanted, nodes)
+    if node is None:
+        check_access(wanted, own_token())
         raise SetupError(
-            f"Could not attach to the Ray at {address}: {_first_line(error)} The command must run on a machine of the "
-            "cluster."
-        ) from error
+            f"The Ray at {wanted} has no node on this machine. Run the command on a machine of the cluster."
+        )
+    return node
 
 
-def _only_ray_here() -> str:
-    """Address of the one Ray of this machine."""
-    from ray._private.services import find_gcs_addresses  # noqa: PLC0415
-
-    found = sorted(find_gcs_addresses())  # type: ignore[no-untyped-call]
+def _only_ray(nodes: Sequence[RayNode]) -> str:
+    """GCS of the one Ray of this machine."""
+    found = sorted({node.gcs for node in nodes})
     if not found:
         raise SetupError(
             "No Ray runs on this machine. Run the command on a machine of the cluster, or name one with "
@@ -141,11 +151,10 @@ def _only_ray_here() -> str:
         )
     if len(found) > 1:
         raise SetupError(f"Several Rays run on this machine: {', '.join(found)}. Name one with --address.")
-    return str(found[0])
+    return found[0]
 
 
-def _check_reachable(address: str) -> None:
-    """Ray itself would try for a minute."""
+def _check_form(address: str) -> None:
     if "://" in address:
         raise ConfigError(
             f"'{address}' is the address of a REST API or of a Ray client. Give HOST:PORT of the cluster's GCS, such "
@@ -158,10 +167,6 @@ def _check_reachable(address: str) -> None:
         host, port = None, None
     if not host or not port:
         raise ConfigError(f"'{address}' is no address of a Ray; it looks like 127.0.0.1:6379.")
-    try:
-        socket.create_connection((host, port), timeout=_CONNECT_WITHIN_S).close()
-    except OSError as error:
-        raise SetupError(f"No Ray answers at {address}: {error.strerror or error}.") from error
 
 
 def _first_line(error: Exception) -> str:
