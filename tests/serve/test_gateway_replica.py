@@ -13,6 +13,7 @@ from paceline.v1 import generation_pb2
 from paceline_serve import gateway
 from paceline_serve.app import build
 from paceline_serve.gateway import GatewayReplica, _host_of_peer
+from tiny_tokenizers import text_tokenizer
 
 
 @pytest.mark.parametrize(
@@ -121,6 +122,52 @@ async def test_warming_up_survives_whatever_fails(monkeypatch):
     await asyncio.wait_for(replica._warm_up(), 5)
 
     assert len(calls) == 3
+
+
+class WarmingReplica(GatewayReplica):
+    """Warm as soon as the test says so."""
+
+    warm: asyncio.Event
+    warming_began: asyncio.Event
+
+    async def _warm_up(self) -> None:
+        self.warming_began.set()
+        await self.warm.wait()
+
+    def __del__(self) -> None:
+        pass
+
+
+@pytest.fixture(name="starting")
+async def _starting(monkeypatch):
+    """A replica that is being constructed, as Ray Serve does it: where it returns, requests come."""
+    monkeypatch.setattr(gateway, "start_router", lambda _handle: None)
+    monkeypatch.setattr(gateway, "node_address", lambda: "127.0.0.1")
+    monkeypatch.setattr(gateway, "_load_tokenizer", lambda _settings: text_tokenizer("byte_level"))
+    replica = WarmingReplica.__new__(WarmingReplica)
+    replica.warm, replica.warming_began = asyncio.Event(), asyncio.Event()
+    yield replica
+    await GatewayReplica.__del__(replica)
+
+
+async def test_a_gateway_is_not_there_before_it_has_seen_a_token(starting):
+    """One that joins others would turn its first requests away."""
+    constructing = asyncio.create_task(starting.__init__({}, SimpleNamespace(hold=None)))
+    await asyncio.wait_for(starting.warming_began.wait(), 20)
+    assert not constructing.done()
+
+    starting.warm.set()
+
+    await asyncio.wait_for(constructing, 20)
+
+
+async def test_a_gateway_without_any_target_is_there_to_say_so(starting, monkeypatch):
+    """With nobody at the door clients would only hang."""
+    monkeypatch.setattr(gateway, "_FIRST_TOKEN_WITHIN_S", 0.01)
+
+    await asyncio.wait_for(starting.__init__({}, SimpleNamespace(hold=None)), 20)
+
+    assert not starting._warming.done()
 
 
 async def test_a_gateway_whose_start_failed_can_be_taken_down():
