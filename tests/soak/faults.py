@@ -85,6 +85,7 @@ class Tormentor:
         rng: random.Random,
         *,
         lacks: Callable[[], list[str]],
+        say: Callable[[str], None],
     ) -> None:
         """``lacks`` looks at the fleet and says what it lacks; nothing where all is as it should be."""
         self._fleet = fleet
@@ -92,6 +93,7 @@ class Tormentor:
         self._switches = switches
         self._rng = rng
         self._lacks = lacks
+        self._say = say
         self.incidents: list[Incident] = []
 
     def run(self, schedule: list[Appointment], num_done: Callable[[], int | None]) -> None:
@@ -120,7 +122,9 @@ class Tormentor:
     def _strike(self, fault: Fault) -> None:
         incident = Incident(fault, time.monotonic())
         self.incidents.append(incident)
+        self._say(f"fault: {fault.value}")
         incident.note = self._act(fault)
+        self._say(f"fault: {fault.value}, {incident.note}")
 
     def _act(self, fault: Fault) -> str:
         target, drafter = self._victim(TARGET), self._victim(drafter_deployment(self._rng.choice(self._groups)))

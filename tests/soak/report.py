@@ -23,7 +23,7 @@ _COUNTS = ("drafted", "accepted", "committed", "forwards", "preempted", "evicted
 
 def faults_found(outcome: Outcome) -> list[str]:
     """Everything that must not be, in words; empty after a clean run."""
-    found = [f"{_name(fate)}: {fate.verdict.kind.value}: {fate.verdict.detail}" for fate in _at_fault(outcome)]
+    found = [f"{_name(fate, outcome)}: {fate.verdict.kind.value}: {fate.verdict.detail}" for fate in _at_fault(outcome)]
     found += [f"leaked: {leak}" for leak in outcome.leaks]
     found += [f"leaked: {grown}" for grown in _grown(outcome)]
     return found + ([f"the faults could not all be done: {outcome.trouble}"] if outcome.trouble else [])
@@ -39,8 +39,13 @@ def _at_fault(outcome: Outcome) -> list[Fate]:
     return [fate for fate in outcome.fates if fate.verdict.kind.is_fault]
 
 
-def _name(fate: Fate) -> str:
-    return f"request {fate.job.number} ({fate.job.door.value}, {fate.job.manner.value})"
+def _name(fate: Fate, outcome: Outcome) -> str:
+    """Which request, when, and what was done to the fleet meanwhile."""
+    heard = fate.hearing
+    span = heard.started_s, heard.started_s + heard.total_s
+    times = " to ".join(f"{moment - outcome.started_s:.1f}" for moment in span)
+    faults = ", ".join(incident.fault.value for incident in outcome.incidents if incident.overlaps(*span)) or "no fault"
+    return f"request {fate.job.number} ({fate.job.door.value}, {fate.job.manner.value}; {times} s; {faults})"
 
 
 def _grown(outcome: Outcome) -> list[str]:
@@ -67,11 +72,19 @@ def _fates(outcome: Outcome) -> Table:
     notes = [
         f"{outcome.load_s:.0f} s of load, {outcome.settings.at_a_time} clients.",
         f"{rate:.1f} requests and {token_rate:.0f} tokens of whole answers a second.",
+        _drafting(outcome),
         f"{len(resumed)} whole answers were moved to another target, {sum(resumed)} times in all.",
         f"Refused because the fleet was full, and sent again: {sum(fate.hearing.retries for fate in outcome.fates)}.",
         f"Nothing was held any more: {quiet}.",
     ]
     return Table(f"Fates of {len(outcome.fates)} requests", ("fate", "requests"), rows, notes)
+
+
+def _drafting(outcome: Outcome) -> str:
+    whole = [fate.hearing for fate in outcome.fates if fate.verdict.kind is Kind.RIGHT]
+    groups = Counter(heard.drafter for heard in whole if heard.drafter)
+    told = ", ".join(f"{count} by {group}" for group, count in sorted(groups.items())) or "none"
+    return f"Right answers with drafts: {told}; {sum(heard.accepted for heard in whole)} drafts were accepted."
 
 
 def _by_manner(outcome: Outcome) -> Table:

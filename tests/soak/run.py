@@ -54,6 +54,7 @@ class Outcome:
     first_look: Look
     last_look: Look
     load_s: float
+    started_s: float  # of the load, by the clock of hearings and incidents
     quiet_s: float | None  # from the last answer until nothing was held; None: not within the limit
     trouble: str = ""  # the fleet did not recover, or the faults could not be done
 
@@ -107,7 +108,7 @@ class _Run:
         self._trouble = ""
         rng = random.Random(f"{settings.seed} faults")
         self._schedule = draw_schedule(rng, settings.num_requests, kill_gateways=settings.kill_gateways)
-        self._tormentor = Tormentor(fleet, subject.config, switches, rng, lacks=self._lacks)
+        self._tormentor = Tormentor(fleet, subject.config, switches, rng, lacks=self._lacks, say=say)
 
     def run(self) -> Outcome:
         """Load and faults, then the look at what is left."""
@@ -136,6 +137,7 @@ class _Run:
             first_look=first_look,
             last_look=last_look,
             load_s=ended_s - started_s,
+            started_s=started_s,
             quiet_s=quiet_s,
             trouble=self._trouble,
         )
