@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ray.serve.schema import ServeApplicationSchema
 
 _ANSWER_WITHIN_S = 5.0  # of the controller; it answers from memory
-_MEMBERS_WITHIN_S = 3.0
+_MEMBERS_WITHIN_S = 5.0  # for Ray Serve's push; what is not known by then is looked at without
 _POLL_S = 0.02
 
 
@@ -39,8 +39,11 @@ class AttachedServe:
             raise SetupError("Paceline does not run on this Ray. `paceline serve CONFIG --address` deploys it.")
         return ours
 
-    def endpoints(self, running: Mapping[str, int]) -> dict[str, Endpoint]:
-        """Where replicas serve their peers, by id. ``running`` has the number of running replicas by deployment."""
+    def endpoints(self, running: Mapping[str, Collection[str]]) -> dict[str, Endpoint]:
+        """Where replicas serve their peers, by id. ``running`` has the ids of running replicas by deployment.
+
+        Those of a replica that has left are kept: it answers until its process ends.
+        """
         from ray import serve  # noqa: PLC0415  # Ray reads its environment at import
 
         from paceline_serve.membership import MEMBERSHIP  # noqa: PLC0415
@@ -49,15 +52,15 @@ class AttachedServe:
 
         for deployment in running:
             start_router(serve.get_deployment_handle(deployment, app_of(deployment), _check_exists=False))
+        wanted = {replica_id for ids in running.values() for replica_id in ids}
         give_up_at = time.monotonic() + _MEMBERS_WITHIN_S
-        while time.monotonic() < give_up_at and any(
-            number and not MEMBERSHIP.replicas(deployment) for deployment, number in running.items()
-        ):
+        while True:
+            for deployment in running:
+                members = endpoints_of(MEMBERSHIP.replicas(deployment))
+                self._endpoints.update({endpoint.replica_id: endpoint for endpoint in members})
+            if wanted <= self._endpoints.keys() or time.monotonic() > give_up_at:
+                return dict(self._endpoints)
             time.sleep(_POLL_S)
-        for deployment in running:
-            known = {endpoint.replica_id: endpoint for endpoint in endpoints_of(MEMBERSHIP.replicas(deployment))}
-            self._endpoints.update(known)
-        return dict(self._endpoints)
 
     def deployed(self) -> "dict[str, ServeApplicationSchema]":
         """The configuration that every application of the cluster was last deployed with, by name."""
@@ -99,6 +102,8 @@ def attached(address: str | None) -> Iterator[AttachedServe]:
     check_access(node.gcs, token)
     if token is not None:
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # Ray's client shows a token only if told to
+    # Threads of Ray Serve that outlive the block would start a client of their own otherwise.
+    os.environ["RAY_ENABLE_AUTO_CONNECT"] = "0"
     import ray  # noqa: PLC0415
 
     _connect(node)

@@ -23,7 +23,7 @@ def drain(address: str | None, wanted: str, *, wait: bool) -> int:
         name = f"{row.kind.value} {row.replica_id}"
         endpoint = serve.endpoints({}).get(row.replica_id)
         if endpoint is None:
-            raise SetupError(f"{name} has told nobody where it listens; it is {row.state}.")
+            raise SetupError(f"The address of {name} is not known here; it is {row.state}. Try again.")
         drain_replica(endpoint)
         typer.echo(f"{name} takes no new work")
         if not wait:

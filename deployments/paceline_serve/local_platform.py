@@ -55,6 +55,13 @@ class LocalPlatform:
         return f"{self._host}:{self.config.gateway.grpc_port}"
 
     @property
+    def ray_address(self) -> str:
+        """``host:port`` of Ray's GCS: what the operator's commands attach to."""
+        import ray  # noqa: PLC0415  # reads its environment at import
+
+        return str(ray.get_runtime_context().gcs_address)
+
+    @property
     def _host(self) -> str:
         """The doors' host as a client on this machine names it."""
         host = _ANY_ADDRESS.get(self.config.gateway.host, self.config.gateway.host)

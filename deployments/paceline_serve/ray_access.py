@@ -30,7 +30,9 @@ def check_access(gcs: str, token: str | None) -> None:
     """Raise SetupError, with what to do, unless the GCS at HOST:PORT answers and takes the token."""
     with grpc.insecure_channel(gcs) as channel:
         try:
-            channel.unary_unary(_CHECK_ALIVE)(b"", metadata=call_metadata(token) if token else (), timeout=_WITHIN_S)
+            channel.unary_unary(_CHECK_ALIVE, request_serializer=None, response_deserializer=None)(
+                b"", metadata=call_metadata(token) if token else (), timeout=_WITHIN_S
+            )
         except grpc.RpcError as error:
             raise SetupError(_refusal(gcs, error.code())) from error
 

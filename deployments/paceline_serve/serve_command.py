@@ -37,6 +37,7 @@ def _announce(platform: LocalPlatform, *, as_json: bool) -> None:
         "model": config.model.served_name,
         "http": platform.url,
         "grpc": platform.grpc_address,
+        "ray": platform.ray_address,
         "drafters": list(config.drafters),
         "pids": platform.serve.replica_pids(),
         "logs": str(platform.ray.log_folder()),
@@ -47,5 +48,6 @@ def _announce(platform: LocalPlatform, *, as_json: bool) -> None:
     typer.echo(f"{facts['model']} is ready; drafter groups: {', '.join(config.drafters) or 'none'}")
     typer.echo(f"  REST  {facts['http']}/v1")
     typer.echo(f"  gRPC  {facts['grpc']}")
+    typer.echo(f"  Ray   {facts['ray']} (for paceline status, drain and speculation)")
     typer.echo(f"  logs  {facts['logs']}")
     typer.echo("Ctrl-C stops it.")
