@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from paceline.errors import DeadlineExceededError, PacelineError
+from grpc import aio
+
+from paceline.errors import DeadlineExceededError, PacelineError, TargetUnavailableError
 from paceline.v1 import target_pb2
 
 SIGN_OF_LIFE_S = 0.8  # a little under the second that the protocol promises
@@ -67,17 +69,23 @@ class AttemptWatch:
         self._wrote_at = self._loop.time()
 
     async def _tick(self, check: Check, limit: asyncio.Timeout) -> None:
-        wait_s = self._every_s
-        while True:
-            await asyncio.sleep(wait_s)
-            try:
+        try:
+            while True:
+                await asyncio.sleep(self._wait_s())
                 check()
-            except PacelineError as fault:
-                self._fault = fault
-                limit.reschedule(self._loop.time())
-                return
-            silent_s = self._loop.time() - self._wrote_at
-            if self._signs and silent_s >= self._every_s and not self._writing.locked():
-                await self._send(target_pb2.StreamResponse())
-                silent_s = 0.0
-            wait_s = max(self._every_s - silent_s, self._every_s / 2)
+                await self._give_sign()
+        except PacelineError as fault:
+            self._fault = fault
+        except aio.BaseError as error:  # the call is over, though its handler may not know yet
+            self._fault = TargetUnavailableError(f"its gateway cannot be reached: {type(error).__name__}")
+        if not limit.expired():
+            limit.reschedule(self._loop.time())
+
+    def _wait_s(self) -> float:
+        silent_s = self._loop.time() - self._wrote_at
+        return max(self._every_s - silent_s, self._every_s / 2)
+
+    async def _give_sign(self) -> None:
+        is_silent = self._loop.time() - self._wrote_at >= self._every_s
+        if self._signs and is_silent and not self._writing.locked():
+            await self._send(target_pb2.StreamResponse())

@@ -1,8 +1,9 @@
 import asyncio
 
 import pytest
+from grpc import aio
 
-from paceline.errors import DeadlineExceededError, EngineFailedError
+from paceline.errors import DeadlineExceededError, EngineFailedError, TargetUnavailableError
 from paceline.rpc.attempt_watch import AttemptWatch
 from paceline.v1 import target_pb2
 from peers import until
@@ -129,3 +130,15 @@ async def test_messages_are_written_one_at_a_time():
             await watch.write(TOKENS)
             await asyncio.sleep(0.004)
     assert most == 1
+
+
+async def test_a_stream_that_cannot_be_written_to_ends():
+    """A call that is over ends its attempt, even where nobody cancels the handler."""
+
+    async def write(_message):
+        raise aio.UsageError("the call is over")
+
+    watch = AttemptWatch(write, signs=True, every_s=0.01)
+    with pytest.raises(TargetUnavailableError, match="UsageError"):
+        async with watch.running(healthy, None):
+            await asyncio.sleep(60)
