@@ -70,6 +70,7 @@ def test_changed_tunables_restart_nothing(fleet, config, load):
     _assert_nobody_noticed(load.report)
 
 
+@pytest.mark.full
 def test_drafter_groups_are_swapped_added_and_removed_beside_running_targets(fleet, config, load):
     """Each is an application of its own: a change of one restarts its own replicas only."""
     before = _pids(fleet, GATEWAY, TARGET)
