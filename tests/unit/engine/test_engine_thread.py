@@ -7,6 +7,7 @@ import time
 import pytest
 
 from engine_harness import Harness, make_request
+from paceline.config.schema import EngineConfig
 from paceline.engine.engine_thread import EngineThread
 from paceline.errors import EngineFailedError
 from simulated_link import FakeClock
@@ -120,10 +121,45 @@ def test_a_message_that_hangs_is_seen():
 
 
 def test_an_idle_engine_is_healthy_for_ever():
-    """Without work there is nothing to be late with."""
-    with running(HangingRunner(LAW, 11)) as (_, thread, clock):
-        clock.now += 10_000.0
+    """Without work there is nothing to be late with; work that comes after an hour has its full time."""
+    runner = HangingRunner(LAW, 11)
+    with running(runner) as (harness, thread, clock):
+        thread.submit(make_request("first/1", (1, 2, 3), max_tokens=2))
+        until(lambda: "first/1" in harness.chunks and not harness.engine.has_work)
+        clock.now += 3600.0
         until(lambda: _healthy(thread))
+        thread.check_health()
+        assert thread.stalled_s == 0.0
+
+        until(lambda: thread._last_progress == clock.now)  # an idle thread looks at the clock by itself
+        runner.may_end.clear()
+        runner.entered.clear()
+        thread.submit(make_request("second/1", (1, 2, 3), max_tokens=2))
+        assert runner.entered.wait(10)
+        clock.now += 9.0
+        thread.check_health()
+
+
+def test_a_pass_of_20_s_is_no_fault_by_default():
+    """As long as a large prompt may take on few cores: the replica is well, and says since when it computes."""
+    limits = EngineConfig()
+    runner = HangingRunner(LAW, 11)
+    with running(runner, step_timeout_s=limits.step_timeout_s, first_step_timeout_s=limits.first_step_timeout_s) as (
+        harness,
+        thread,
+        clock,
+    ):
+        thread.submit(make_request("first/1", (1, 2, 3), max_tokens=2))
+        until(lambda: "first/1" in harness.chunks and not harness.engine.has_work)
+        runner.may_end.clear()
+        runner.entered.clear()
+        thread.submit(make_request("long/1", (1, 2, 3), max_tokens=2))
+        assert runner.entered.wait(10)
+        clock.now += 20.0
+        thread.check_health()
+        assert thread.stalled_s == 20.0
+        runner.may_end.set()
+        until(lambda: not harness.engine.has_work and thread.stalled_s == 0.0)
         thread.check_health()
 
 
