@@ -70,7 +70,7 @@ async def give_up_in_the_queue(platform, stub) -> None:
     for call in calls:
         call.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await eventually(lambda: queued(platform) == 0, "an empty queue", within_s=5)
+    await eventually(lambda: queued(platform) == 0, "an empty queue", within_s=20)
 
 
 async def give_up_at_a_handle() -> None:

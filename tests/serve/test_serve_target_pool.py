@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ray.serve.exceptions import ReplicaUnavailableError
 
+from paceline.config.schema import Tunables
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.errors import (
     ContextLengthExceededError,
@@ -267,13 +268,13 @@ async def test_a_hold_that_ends_first_because_all_is_done_is_no_failure():
         assert len(fleet.handle.chosen) == 20
 
 
-async def test_without_targets_one_patience_is_all(monkeypatch):
+async def test_without_targets_one_patience_is_all():
     """A request that has waited for a place in vain does not wait again."""
     async with _fleet(a=StubBackend()) as fleet:
         fleet.list_replicas()
         fleet.handle.holds.clear()
         await until(lambda: not fleet.pool.snapshot().ready)
-        fleet.pool._slots.max_wait_s = 0.05
+        fleet.pool.apply_tunables(Tunables(max_queue_wait_s=0.05))
         started = asyncio.get_running_loop().time()
         with pytest.raises(TargetUnavailableError):
             await _ids(_stream(fleet, generation()))
