@@ -184,6 +184,7 @@ async def test_an_abort_ends_one_attempt_and_no_other(folder):
         await until(lambda: made.backend.snapshot().running == 1)
         for key in ("r/1", "r/3", "unknown/1"):
             await made.gateway.abort(key)
+        await until(lambda: made.drafter.load.sessions == 1)
         runner.let(100)
         assert len(await second) == 20
         await until(lambda: made.nothing_is_held)
