@@ -14,6 +14,7 @@ import pytest
 import fleet
 from fleet import Fleet
 from paceline.v1 import common_pb2
+from paceline_serve.local_ray import is_alive
 from steady_load import SteadyLoad
 
 pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(500)]
@@ -141,17 +142,20 @@ def test_answers_go_on_without_the_control_plane(running, fault):
 
 
 def _process(running: Fleet, title: str) -> psutil.Process:
-    def found() -> list[psutil.Process]:
-        return [child for child in running.head.children(recursive=True) if title in " ".join(child.cmdline()[:1])]
-
-    (process,) = running.eventually(found, title)
+    (process,) = running.eventually(lambda: [child for child in _children(running) if title in _title(child)], title)
     return process
 
 
 def _replica_pids(running: Fleet) -> set[int]:
-    return {
-        child.pid for child in running.head.children(recursive=True) if "ServeReplica:" in " ".join(child.cmdline())
-    }
+    return {child.pid for child in _children(running) if "ServeReplica:" in _title(child)}
+
+
+def _children(running: Fleet) -> list[psutil.Process]:
+    return [child for child in running.head.children(recursive=True) if is_alive(child)]
+
+
+def _title(process: psutil.Process) -> str:
+    return " ".join(process.cmdline()[:1])
 
 
 def _is_healthy(running: Fleet) -> bool:
