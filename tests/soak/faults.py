@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from fleet import Fleet
 from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
+from soak.fleet_config import remote_groups
 
 _RECOVERY_S = 240.0
 
@@ -143,7 +144,7 @@ class Tormentor:
 
     @property
     def _groups(self) -> list[str]:
-        return list(self._config["drafters"])
+        return remote_groups(self._config)
 
     def _victim(self, deployment: str) -> int:
         return self._rng.choice(self._fleet.pids(deployment) or [0])

@@ -29,6 +29,11 @@ class Subject(NamedTuple):
         return tuple(self.config["drafters"])
 
 
+def remote_groups(config: dict[str, Any]) -> list[str]:
+    """Drafter groups that have processes of their own."""
+    return [group for group, section in config["drafters"].items() if section.get("place") != "in_process"]
+
+
 def make_subject(model: str, folder: Path) -> Subject:
     """The tiny random model, written to ``folder``, or one by name."""
     if model != TINY:
@@ -47,6 +52,8 @@ def _deployment(source: str, *, kv_cache_tokens: int, draft_layers: int) -> dict
         "drafters": {
             "ngram": {"method": "ngram", "replicas": 2},
             "draft-model": {"method": "draft_model", "model": source, "num_layers": draft_layers, "replicas": 1},
+            # Inside the targets, so that its drafts are always in time.
+            "lookup": {"method": "ngram", "place": "in_process"},
         },
         "gateway": {"replicas": 2, "default_max_tokens": 64},
         # Drafts never pay on a model whose pass takes a millisecond; they are wanted here all the same.

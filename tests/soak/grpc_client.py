@@ -86,7 +86,7 @@ async def _read(call: Any, job: Job, hearing: Hearing) -> None:
     num_messages = 0
     async for message in call:
         if message.HasField("error"):
-            hearing.in_band = message.error.reason.lower()
+            hearing.in_band, hearing.message = message.error.reason.lower(), message.error.message
         _note_chunks(hearing, message.chunks)
         if message.HasField("summary"):
             _note_summary(hearing, message.summary)
@@ -124,6 +124,6 @@ def _note_summary(hearing: Hearing, summary: generation_pb2.GenerationSummary) -
 def _note_status(hearing: Hearing, error: grpc.aio.AioRpcError) -> None:
     reason, _, rest = (error.details() or "").partition(": ")
     if reason.isupper() and rest:
-        hearing.refusal, hearing.code = error.code().name, reason.lower()
+        hearing.refusal, hearing.code, hearing.message = error.code().name, reason.lower(), rest
     else:
         hearing.broken = f"{error.code().name}: {error.details()}"

@@ -28,6 +28,7 @@ class Hearing:
     gave_up: bool = False  # the client itself went away
     # Facts.
     code: str = ""  # of a refusal: the stable reason, lower case
+    message: str = ""  # of a refusal or an error inside the answer, for whoever looks for its cause
     retry_after: str | None = None
     gap: str = ""  # a token that is missing or came twice
     prompt_tokens: int | None = None

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -45,14 +46,16 @@ class Probe:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
+        self._lock = threading.Lock()
 
     def look(self) -> dict[str, list[dict[str, Any]]]:
         """What every replica says about itself, by deployment; one that does not answer has "error"."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print("look", file=self._process.stdin, flush=True)
-        while not (line := self._process.stdout.readline()).startswith("{"):
-            assert line, "the probe has ended"
+        with self._lock:
+            print("look", file=self._process.stdin, flush=True)
+            while not (line := self._process.stdout.readline()).startswith("{"):
+                assert line, "the probe has ended"
         return json.loads(line)
 
 

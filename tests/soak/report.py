@@ -67,7 +67,11 @@ def _fates(outcome: Outcome) -> Table:
     rows = [[kind.value, str(counts[kind])] for kind in Kind] + [["leaked", str(leaked)]]
     resumed = [fate.hearing.resumed for fate in outcome.fates if fate.hearing.resumed]
     tokens = sum(fate.hearing.completion_tokens or 0 for fate in outcome.fates)
-    quiet = "not within the limit" if outcome.quiet_s is None else f"{outcome.quiet_s:.1f} s after the last answer"
+    quiet = (
+        "not within the limit"
+        if outcome.quiet_s is None
+        else f"{outcome.quiet_s:.1f} s after the last answer and recovery"
+    )
     rate, token_rate = len(outcome.fates) / outcome.load_s, tokens / outcome.load_s
     notes = [
         f"{outcome.load_s:.0f} s of load, {outcome.settings.at_a_time} clients.",

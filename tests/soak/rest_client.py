@@ -101,7 +101,7 @@ async def _read_stream(response: httpx.Response, job: Job, hearing: Hearing) -> 
             return
         event = json.loads(data)
         if "error" in event:
-            hearing.in_band = str(event["error"]["code"])
+            hearing.in_band, hearing.message = str(event["error"]["code"]), str(event["error"]["message"])
             continue
         _note_event(hearing, event)
         num_chunks += 1
@@ -158,7 +158,8 @@ def _note_refusal(hearing: Hearing, response: httpx.Response, content: bytes) ->
     hearing.refusal = str(response.status_code)
     hearing.retry_after = response.headers.get("retry-after")
     try:
-        hearing.code = str(json.loads(content)["error"]["code"]).lower()
+        error = json.loads(content)["error"]
+        hearing.code, hearing.message = str(error["code"]).lower(), str(error["message"])
     except (ValueError, KeyError, TypeError):
         hearing.code = f"no OpenAI error: {content[:120]!r}"
     hearing.total_s = time.monotonic() - hearing.started_s

@@ -12,7 +12,7 @@ from typing import Any
 import fleet as fleets
 from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
 from soak.faults import Fault, Incident, Tormentor, draw_schedule
-from soak.fleet_config import TINY, Subject, make_subject
+from soak.fleet_config import TINY, Subject, make_subject, remote_groups
 from soak.jobs import draw_jobs
 from soak.load import Fate, Load
 from soak.probe import Probe, probing
@@ -55,7 +55,7 @@ class Outcome:
     last_look: Look
     load_s: float
     started_s: float  # of the load, by the clock of hearings and incidents
-    quiet_s: float | None  # from the last answer until nothing was held; None: not within the limit
+    quiet_s: float | None  # from the last answer and the last recovery until nothing was held; None: too long
     trouble: str = ""  # the fleet did not recover, or the faults could not be done
 
 
@@ -126,7 +126,7 @@ class _Run:
         self._say(f"all requests have ended after {ended_s - started_s:.0f} s")
         for thread in threads:
             thread.join()
-        last_look, quiet_s = self._until_quiet(ended_s)
+        last_look, quiet_s = self._until_quiet()
         return Outcome(
             settings=self._settings,
             config=self._subject.config,
@@ -159,7 +159,7 @@ class _Run:
             self._say(f"{done} of {len(self._load.jobs)} done, {found} not as they should be, {put_in} faults put in")
             time.sleep(_VITALS_EVERY_S)
 
-    def _until_quiet(self, ended_s: float) -> tuple[Look, float | None]:
+    def _until_quiet(self) -> tuple[Look, float | None]:
         """Look until nothing is held any more, or for as long as that may take."""
         began_s = time.monotonic()
         while True:
@@ -167,7 +167,7 @@ class _Run:
             look = self._probe.look()
             if not leaks_in(look):
                 self._vitals.sample(len(self._load.jobs))
-                return look, looked_s - ended_s
+                return look, looked_s - began_s
             if looked_s - began_s > _QUIET_WITHIN_S:
                 return look, None
             time.sleep(0.2)
@@ -199,5 +199,5 @@ def _vocab_size(subject: Subject) -> int:
 def _replicas(config: dict[str, Any]) -> dict[str, int]:
     """Replicas that each deployment must have."""
     return {GATEWAY: config["gateway"]["replicas"], TARGET: config["target"]["replicas"]} | {
-        drafter_deployment(group): section["replicas"] for group, section in config["drafters"].items()
+        drafter_deployment(group): config["drafters"][group]["replicas"] for group in remote_groups(config)
     }

@@ -64,9 +64,9 @@ def _loss(hearing: Hearing) -> str:
     if hearing.broken:
         return hearing.broken
     if hearing.refusal:
-        return f"{hearing.refusal} {hearing.code}"
+        return f"{hearing.refusal} {hearing.code}: {hearing.message}"
     if hearing.in_band:
-        return f"error inside the answer: {hearing.in_band}"
+        return f"error inside the answer: {hearing.in_band}: {hearing.message}"
     return "" if hearing.ended else "no end"
 
 
