@@ -69,16 +69,56 @@ def test_an_answer_that_begins_while_it_is_off_speculates_when_it_is_on_again(ha
     assert harness.counted("SUSPENSIONS", group="a") == 0
 
 
-def test_what_was_asked_for_before_a_pause_says_nothing_about_the_pace(harness, reference):
-    """A group whose replies were cut off by the switch is not taken for one that does not keep up."""
+class SlowDrafter(ScriptDrafter):
+    """Scripted drafts; while ``slow`` its replies are kept."""
+
+    slow = False
+
+    def __init__(self, script):
+        super().__init__(script)
+        self.kept = []
+
+    def collect(self, timeout_s):
+        replies = [*self.kept, *super().collect(timeout_s)]
+        self.kept = replies if self.slow else []
+        return [] if self.slow else replies
+
+
+def test_a_drafter_may_take_its_time_to_catch_up(reference):
+    """Woken late in an answer, it computes the whole text first; that it is not taken for one that cannot keep up."""
+    drafter = SlowDrafter(oracle(reference, len(PROMPT)))
+    harness = Harness(ToyRunner(LAW, VOCAB), {"a": drafter}, local=False)
+    switch(harness, enabled=False)
+    harness.submit("a/1", PROMPT, drafter="a", **OPTIONS)
+    drafted(harness, "a", steps=40)
+    drafter.slow = True
+    switch(harness, enabled=True)
+    drafted(harness, "a", steps=6)
+    drafter.slow = False
+
+    assert drafted(harness, "a", steps=3) > 0
+    assert harness.counted("SUSPENSIONS", group="a") == 0
+    harness.run()
+    assert harness.ids("a/1") == reference
+
+
+def test_a_pause_is_no_reply_time(reference):
+    """A reply to what was asked for before it, and that comes after it, says nothing about how long replies take."""
+    clock = [0.0]
+    drafter = SlowDrafter(oracle(reference, len(PROMPT)))
+    harness = Harness(ToyRunner(LAW, VOCAB), {"a": drafter}, local=False, clock=lambda: clock[0])
     harness.submit("a/1", PROMPT, drafter="a", **OPTIONS)
     drafted(harness, "a", steps=4)
-    for _ in range(3):
-        switch(harness, enabled=False)
-        drafted(harness, "a", steps=6)
-        switch(harness, enabled=True)
-        assert drafted(harness, "a", steps=3) > 0
-    harness.run()
+    drafter.slow = True
+    drafted(harness, "a", steps=1)
+    switch(harness, enabled=False)
+    drafted(harness, "a", steps=1)
+    clock[0] += 100.0
+    switch(harness, enabled=True)
+    drafted(harness, "a", steps=1)
+    drafter.slow = False
+    drafted(harness, "a", steps=4)
 
+    assert harness.speculation._exchange.groups["a"].reply_times.expected(4).mean_s < 1.0
+    harness.run()
     assert harness.ids("a/1") == reference
-    assert harness.counted("SUSPENSIONS", group="a") == 0
