@@ -67,6 +67,31 @@ async def test_a_settling_that_is_cancelled_still_ends_the_hold():
     assert response.cancelled
 
 
+@pytest.mark.parametrize("completed", [True, False])
+async def test_an_attempt_that_did_not_run_to_its_end_is_aborted_by_name(completed):
+    """That a call has ended on this side is no proof that the replica knows; one that completed needs nothing."""
+    response = Response()
+    aborted = []
+
+    async def abort(key: str) -> None:
+        aborted.append(key)
+        response.result.set_result(True)
+
+    hold = AttemptHold(response, Target(abort), "r/1")
+
+    async def batches():
+        yield []
+
+    await hold.first_batch(batches())
+    if completed:
+        hold.completed()
+        response.result.set_result(True)
+    await hold.settle()
+
+    assert aborted == ([] if completed else ["r/1"])
+    assert not response.cancelled
+
+
 async def test_a_hold_without_a_stream_is_no_place():
     """The replica gave the place up because no stream came, so the stream must not go on without it."""
     response = Response()

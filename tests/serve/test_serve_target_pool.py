@@ -127,7 +127,9 @@ async def _fleet(*, max_taken: int = 10, migrate_after_s: float = 60.0, **backen
         members, servers = {}, {}
         for name, backend in backends.items():
             draining = handle.draining[name] = DrainFlag()
-            holds = handle.holds[name] = HoldRegistry(2.0, draining)
+            holds = handle.holds[name] = HoldRegistry(
+                30.0, draining
+            )  # longer than a test waits: no hold ends by itself
             server = servers[name] = await stack.enter_async_context(serving(TargetServicer(backend, holds)))
             metadata = peer_metadata(server.address, TOKEN, identity=encode_identity(backend.identity))
             members[name] = ReplicaInfo(name, metadata)
