@@ -1,10 +1,15 @@
 """Looks at a fleet: asks Ray Serve and every replica, in bounded time."""
 
+from typing import TYPE_CHECKING
+
 from paceline.rpc.replica_client import read_statuses
 from paceline.rpc.replica_status import ReplicaStatus, SpeculationSwitch
 from paceline_serve.attached_serve import AttachedServe
 from paceline_serve.fleet_status import FleetStatus, fleet_status
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET
+
+if TYPE_CHECKING:
+    from ray.serve.schema import ServeApplicationSchema
 
 ANSWER_WITHIN_S = 0.5  # a replica's own status; it answers from memory
 _RUNNING = "RUNNING"
@@ -30,12 +35,11 @@ def look(serve: AttachedServe, *, within_s: float = ANSWER_WITHIN_S) -> FleetSta
     statuses |= read_statuses(
         [endpoint for replica_id, endpoint in endpoints.items() if replica_id in present], within_s=within_s
     )
-    return fleet_status(details, statuses, deployed_switch(serve))
+    return fleet_status(details, statuses, switch_of(serve.deployed().get(APP_NAME)))
 
 
-def deployed_switch(serve: AttachedServe) -> SpeculationSwitch | None:
-    """What the deployed configuration says of speculation; None where it says nothing."""
-    application = serve.deployed().get(APP_NAME)
+def switch_of(application: "ServeApplicationSchema | None") -> SpeculationSwitch | None:
+    """What an application's configuration says of speculation; None where it says nothing."""
     deployments = application.deployments if application else []
     for deployment in deployments:
         settings = deployment.user_config

@@ -9,7 +9,7 @@ import typer
 from paceline.errors import ConfigError, SetupError
 from paceline.rpc.replica_status import SpeculationSwitch, TargetStatus
 from paceline_serve.attached_serve import AttachedServe, attached
-from paceline_serve.fleet_look import deployed_switch, look
+from paceline_serve.fleet_look import look, switch_of
 from paceline_serve.fleet_status import FleetStatus, Kind
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET
 
@@ -32,16 +32,16 @@ def switch_speculation(address: str | None, *, on: bool, groups: Collection[str]
         applications = serve.deployed()
         if APP_NAME not in applications:
             raise SetupError("What runs here was not deployed by `paceline serve`, so its settings are not known.")
-        applications[APP_NAME] = with_switch(applications[APP_NAME], on=on, groups=groups)
-        serve.deploy(applications)
-        wanted = deployed_switch(serve)
+        application = with_switch(applications[APP_NAME], on=on, groups=groups)
+        wanted = switch_of(application)
         if wanted is None:
-            raise SetupError("The deployed configuration has no tunables.")
+            raise SetupError("The application that is deployed has neither gateways nor targets of ours.")
+        serve.deploy({**applications, APP_NAME: application})
         lagging = _wait_taken(serve, wanted)
         if lagging:
             typer.echo(f"not every replica has it after {_TAKEN_WITHIN_S:g} s: {', '.join(lagging)}", err=True)
             return 1
-        typer.echo(f"{_in_words(wanted)}; every replica has had it for {time.monotonic() - started:.1f} s or less")
+        typer.echo(f"{_in_words(wanted)}; every replica has taken it within {time.monotonic() - started:.1f} s")
         typer.echo("`paceline serve FILE --address` sets what its file says (tunables.speculation_enabled).", err=True)
         return 0
 
@@ -89,11 +89,14 @@ def check_groups(groups: Collection[str], fleet: FleetStatus) -> None:
 def _wait_taken(serve: AttachedServe, wanted: SpeculationSwitch) -> list[str]:
     """Wait until all gateways and targets have the switches; returns those that have not, with what they say."""
     give_up_at = time.monotonic() + _TAKEN_WITHIN_S
-    while lagging := _lagging(look(serve), wanted):
-        if time.monotonic() > give_up_at:
-            break
+    while True:
+        fleet = look(serve)
+        if fleet.switch != wanted:
+            raise SetupError("Another deployment has set the switches differently meanwhile. See `paceline status`.")
+        lagging = _lagging(fleet, wanted)
+        if not lagging or time.monotonic() > give_up_at:
+            return lagging
         time.sleep(_EVERY_S)
-    return lagging
 
 
 def _lagging(fleet: FleetStatus, wanted: SpeculationSwitch) -> list[str]:
