@@ -41,9 +41,11 @@ class DrafterReplica:
             versions=self._versions,
         )
         status = OwnStatus(
-            lambda: drafter_status(self._servicer), release=release, versions=self._versions, switch=False
+            lambda: drafter_status(self._servicer),
+            release=release,
+            versions=self._versions,
+            is_draining=lambda: self._servicer.draining,
         )
-        status.is_draining = lambda: self._servicer.draining
         self._server = PeerServer(
             peer_config,
             node_ip=node_address(),

@@ -83,6 +83,7 @@ class GatewayReplica:
             lambda: gateway_status(metrics),
             release=settings.release,
             versions=spoken(settings.peer.protocol_max),
+            tunables=settings.tunables,
         )
         self._server = PeerServer(
             settings.peer,

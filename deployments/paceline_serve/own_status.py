@@ -26,29 +26,36 @@ class OwnStatus:
     """A replica's status, put together when it is asked for."""
 
     def __init__(
-        self, read_role: Callable[[], RoleStatus], *, release: str, versions: Versions, switch: bool = True
+        self,
+        read_role: Callable[[], RoleStatus],
+        *,
+        release: str,
+        versions: Versions,
+        is_draining: Callable[[], bool] = bool,
+        tunables: Tunables | None = None,
     ) -> None:
-        """``switch`` says whether the replica looks at the operator's switches; `tunables` keeps them."""
+        """``tunables`` has the operator's switches, and is kept up to date; None: the replica does not look at them."""
         self._read_role = read_role
         self._release = release
         self._versions = versions
         self._started = time.monotonic()
-        self._has_switch = switch
-        self.tunables = Tunables()
-        self.is_draining: Callable[[], bool] = lambda: False
+        self._is_draining = is_draining
+        self.tunables = tunables
 
     def __call__(self) -> ReplicaStatus:
         """The status at this moment."""
-        tunables = self.tunables
-        switch = SpeculationSwitch(tunables.speculation_enabled, frozenset(tunables.disabled_groups))
         return ReplicaStatus(
             self._read_role(),
             release=self._release,
             uptime_s=time.monotonic() - self._started,
-            draining=self.is_draining(),
-            speculation=switch if self._has_switch else None,
+            draining=self._is_draining(),
+            speculation=_switch(self.tunables) if self.tunables else None,
             protocol=self._versions,
         )
+
+
+def _switch(tunables: Tunables) -> SpeculationSwitch:
+    return SpeculationSwitch(tunables.speculation_enabled, frozenset(tunables.disabled_groups))
 
 
 def target_status(

@@ -52,8 +52,9 @@ class TargetReplica:
             lambda: target_status(self._backend, servicer, self._links, metrics),
             release=settings.release,
             versions=self._versions,
+            is_draining=lambda: self._draining.is_raised,
+            tunables=settings.tunables,
         )
-        self._status.is_draining = lambda: self._draining.is_raised
         self._server = PeerServer(
             settings.peer,
             node_ip=node_address(),
