@@ -1,6 +1,7 @@
 """The gateway's fleet of target replicas: places come through Ray Serve, tokens straight from the replicas."""
 
 import contextlib
+import functools
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -144,12 +145,14 @@ class ServeTargetPool:
 
     @contextlib.asynccontextmanager
     async def _reserve(self, wish: PlaceWish, withdrawn: threading.Event) -> AsyncIterator[Any]:
-        hints = self._fleet.hints(wish)
-        prefer = () if hints.prefer is None else (hints.prefer,)
-        with self._fleet.asking(hints.prefer) as asking:
-            async with self._hold.choose_replica(
-                prefer=prefer, exclude=tuple(hints.exclude), withdrawn=withdrawn
-            ) as selection:
+        preferred = self._fleet.preferred(wish)
+        hints = {
+            "prefer": () if preferred is None else (preferred,),
+            "exclude": functools.partial(self._fleet.excluded, wish),
+            "withdrawn": withdrawn,
+        }
+        with self._fleet.asking(preferred) as asking:
+            async with self._hold.choose_replica(**hints) as selection:
                 asking.got(selection.replica_id)
                 yield selection
 

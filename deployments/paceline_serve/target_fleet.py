@@ -6,7 +6,6 @@ import logging
 import random
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import NamedTuple
 
 from paceline.config.schema import PeerConfig
 from paceline.core.load import TargetLoad
@@ -23,13 +22,6 @@ from paceline_serve.peer_metadata import endpoint_of
 from paceline_serve.target_peer import TargetPeer
 
 logger = logging.getLogger(__name__)
-
-
-class Hints(NamedTuple):
-    """What Ray Serve's router is asked for; it holds to it as far as it can."""
-
-    prefer: str | None
-    exclude: frozenset[str]
 
 
 class TargetFleet:
@@ -82,15 +74,25 @@ class TargetFleet:
         target = self.find(replica_id)
         return target is not None and replica_id not in wish.exclude and self._fits(target, wish.fingerprint)
 
-    def hints(self, wish: PlaceWish) -> Hints:
-        """Where the request had better go, and where it must not."""
-        usable = {replica_id for replica_id in self._peers if self.suits(wish, replica_id)}
-        unusable = (self._peers.keys() | wish.exclude) - usable
-        # A replica that has just failed is better than none.
-        sound = usable - self._choice.failed_lately()
-        if sound:
-            return Hints(self._choice.prefer(sound), frozenset(unusable | (usable - sound)))
-        return Hints(None, frozenset(unusable))
+    def excluded(self, wish: PlaceWish) -> frozenset[str]:
+        """Where the request must not go at this moment. Any thread.
+
+        A replica that has just failed, or that nothing is heard of, is left out as long as there are better ones.
+        """
+        listed = list(self._peers.values())
+        usable = {
+            target
+            for target in listed
+            if target.replica_id not in wish.exclude and self._fits(target, wish.fingerprint)
+        }
+        failed = self._choice.failed_lately()
+        sound = {target for target in usable if target.replica_id not in failed and target.load is not None}
+        chosen = {target.replica_id for target in sound or usable}
+        return wish.exclude.union(target.replica_id for target in listed) - chosen
+
+    def preferred(self, wish: PlaceWish) -> str | None:
+        """Where the request had better go; None: anywhere."""
+        return self._choice.prefer(self._peers.keys() - self.excluded(wish))
 
     def asking(self, preferred: str | None) -> AbstractContextManager[Asking]:
         """Count a request, for the length of the block; see `TargetChoice.asking`."""

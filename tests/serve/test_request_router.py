@@ -5,8 +5,12 @@ import threading
 from types import SimpleNamespace
 
 import pytest
+from ray import cloudpickle
+from ray.exceptions import ActorUnavailableError
+from ray.serve.request_router import RunningReplica
 
-from paceline_serve.request_router import PeerRouter
+from paceline_serve import request_router
+from paceline_serve.request_router import PeerRouter, PromptReplica
 
 
 def _replica(name: str):
@@ -34,12 +38,43 @@ async def test_preferred_replicas_come_first_and_others_after():
 
 async def test_excluded_replicas_are_left_out():
     """A replica that has just failed is not asked again while there are others."""
-    assert await _ranks(exclude=("a",), prefer=("a", "b")) == [{"b"}, {"b", "c"}]
+    assert await _ranks(exclude=lambda: {"a"}, prefer=("a", "b")) == [{"b"}, {"b", "c"}]
 
 
 async def test_excluding_everybody_excludes_nobody():
     """Better a replica that has just failed than no answer."""
-    assert await _ranks(exclude=("a", "b", "c")) == [set(), {"a", "b", "c"}]
+    assert await _ranks(exclude=lambda: {"a", "b", "c"}) == [set(), {"a", "b", "c"}]
+
+
+async def test_wishes_are_asked_anew_at_every_try():
+    """A request may wait here for minutes; what was wrong with a replica when it came need not be so any more."""
+    router, excluded = object.__new__(PeerRouter), {"a"}
+    pending = SimpleNamespace(kwargs={"exclude": lambda: excluded})
+    ranks = [len((await router.choose_replicas(_REPLICAS, pending))[1])]
+    excluded.clear()
+    ranks.append(len((await router.choose_replicas(_REPLICAS, pending))[1]))
+
+    assert ranks == [2, 3]
+
+
+async def test_a_replica_that_stands_still_is_passed_over(monkeypatch):
+    """Ray Serve tries another one upon this error; it would itself wait for the answer as long as the process is."""
+
+    async def never(_self, _metadata):
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(RunningReplica, "reserve_slot", never)
+    monkeypatch.setattr(request_router, "_RESERVED_WITHIN_S", 0.05)
+    with pytest.raises(ActorUnavailableError):
+        await asyncio.wait_for(object.__new__(PromptReplica).reserve_slot(None), 5)
+
+
+def test_replicas_are_talked_to_within_limits(monkeypatch):
+    """The router builds what has the limit, also after it has travelled to another process by value."""
+    monkeypatch.setattr(RunningReplica, "__init__", lambda _self, _info: None)
+    copy = cloudpickle.loads(cloudpickle.dumps(PeerRouter))
+
+    assert type(object.__new__(copy).create_replica_wrapper(None)).__name__ == "PromptReplica"
 
 
 async def test_ties_go_to_a_random_replica():

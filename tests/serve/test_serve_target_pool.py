@@ -20,6 +20,7 @@ from paceline.errors import (
 from paceline.gateway.answer_progress import AnswerProgress
 from paceline.gateway.answer_stream import AnswerStreams
 from paceline.gateway.target_pool import PlaceWish
+from paceline.routing import target_choice
 from paceline.rpc.drain_flag import DrainFlag
 from paceline.rpc.holds import HoldRegistry
 from paceline.rpc.peer_server import PeerServer
@@ -73,13 +74,13 @@ class Handle:
         self.only = name
 
     @asynccontextmanager
-    async def choose_replica(self, *, prefer=(), exclude=(), withdrawn=None):
+    async def choose_replica(self, *, prefer, exclude, withdrawn):
         if not self.holds:
             await asyncio.sleep(60)
         usable = [
             name
             for name in (*(prefer if self.heeds else ()), *self.holds)
-            if name not in exclude and self.only in (None, name)
+            if name not in exclude() and self.only in (None, name)
         ]
         name = usable[0] if usable else next(iter(self.holds))
         self.on_choice()
@@ -455,6 +456,29 @@ async def test_requests_go_to_the_less_loaded_replica():
             assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
 
         assert fleet.handle.chosen == ["b"] * 5
+
+
+async def test_replicas_that_failed_or_are_silent_are_left_out_while_there_are_better_ones(monkeypatch):
+    """Ray Serve would choose one that stands still: nothing runs there. None is left out for good, nor are all."""
+    async with _fleet(a=StubBackend(), b=StubBackend()) as fleet:
+        await fleet.all_reported()
+        pool_fleet = fleet.pool._fleet
+        assert pool_fleet.excluded(PlaceWish()) == set()
+
+        pool_fleet.failed("a")
+        assert pool_fleet.excluded(PlaceWish()) == {"a"}
+        pool_fleet.failed("b")
+        assert pool_fleet.excluded(PlaceWish()) == set()
+        assert pool_fleet.excluded(PlaceWish(exclude=frozenset({"b", "z"}))) == {"b", "z"}
+
+        monkeypatch.setattr(target_choice, "_AVOID_S", 0.0)
+        pool_fleet.failed("a")
+        pool_fleet.failed("b")
+        silent = pool_fleet.find("b")
+        silent._watching.cancel()
+        silent._reported_at -= 10
+        assert pool_fleet.excluded(PlaceWish()) == {"b"}
+        assert pool_fleet.preferred(PlaceWish()) == "a"
 
 
 async def test_only_replicas_of_the_gateways_own_model_are_used():

@@ -58,9 +58,9 @@ class TargetChoice:
             self._replicas[replica_id].avoid_until = self._clock() + _AVOID_S
 
     def failed_lately(self) -> set[str]:
-        """Replicas that `failed`, not long ago."""
+        """Replicas that `failed`, not long ago. Any thread: it looks at a copy."""
         now = self._clock()
-        return {replica_id for replica_id, replica in self._replicas.items() if replica.avoid_until > now}
+        return {replica_id for replica_id, replica in list(self._replicas.items()) if replica.avoid_until > now}
 
     def load_of(self, replica_id: str | None) -> ReplicaLoad | None:
         """What is known of a replica's load; None for an unknown replica."""
