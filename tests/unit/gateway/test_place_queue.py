@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import virtual_time
@@ -507,6 +507,7 @@ REQUESTS = st.builds(
 )
 
 
+@settings(deadline=None)
 @given(requests=st.lists(REQUESTS, max_size=25), a=st.integers(0, 2), b=st.integers(1, 2))
 def test_whatever_is_cancelled_when_every_place_comes_back(requests, a, b):
     """No place is lost, none is given to two or to whom it does not suit, and all counts are 0 in the end."""

@@ -1,6 +1,7 @@
 """Who is served next: rules one by one, and the heaps against a plain sort."""
 
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -173,6 +174,7 @@ class LineAgainstSort(RuleBasedStateMachine):
 
 
 TestLineAgainstSort = LineAgainstSort.TestCase
+TestLineAgainstSort.settings = settings(deadline=None)
 
 
 def test_out_of_date_ranks_do_not_pile_up():
