@@ -42,7 +42,7 @@ class Fleet:
             self.report(replica)
 
     def send(self, gateway: int = 0) -> str:
-        """One request that stays; a replica that nobody prefers is Ray Serve's choice, here by chance."""
+        """One request, which stays in the true load; where nothing is preferred Ray Serve chooses, here by chance."""
         choice = self.choices[gateway]
         wanted = choice.prefer(self.busy.keys())
         with choice.asking(wanted) as asking:
