@@ -79,7 +79,7 @@ def _fates(outcome: Outcome) -> Table:
         _drafting(outcome),
         f"{len(resumed)} whole answers were moved to another target, {sum(resumed)} times in all.",
         f"Refused because the fleet was full, and sent again: {sum(fate.hearing.retries for fate in outcome.fates)}.",
-        f"Nothing was held any more: {quiet}.",
+        f"After the last answer, and once the fleet was whole, nothing was held any more: {quiet}.",
     ]
     return Table(f"Fates of {len(outcome.fates)} requests", ("fate", "requests"), rows, notes)
 

@@ -1,6 +1,7 @@
 """One soak from start to end: truths, fleet, load and faults together, then the search for leaks."""
 
 import asyncio
+import os
 import random
 import threading
 import time
@@ -73,7 +74,7 @@ def soak(settings: Settings, folder: Path, say: Say) -> Outcome:
     for name, share in settings.planted.items():
         (switches / name).write_text(str(share))
     environment = {
-        "PYTHONPATH": str(FAULT_MODULES),
+        "PYTHONPATH": os.pathsep.join([str(FAULT_MODULES), *filter(None, [os.environ.get("PYTHONPATH")])]),
         "PACELINE_TEST_FAULTS": ",".join(["slow_links", *settings.planted]),
         "PACELINE_TEST_SWITCHES": str(switches),
     }
