@@ -10,6 +10,7 @@ from paceline.errors import TargetUnavailableError
 
 logger = logging.getLogger(__name__)
 
+_VERDICT_S = 2.0  # for a stream to tell what became of it, when its hold has failed
 _SETTLE_S = 10.0  # a hold ends with its stream; beyond this the replica is taken for dead
 
 
@@ -41,13 +42,17 @@ class AttemptHold:
     async def first_batch(self, batches: AsyncIterator[Sequence[GenerationChunk]]) -> Sequence[GenerationChunk] | None:
         """The first batch of the stream; None if it has ended.
 
-        Raises TargetUnavailableError if the hold fails before: Ray Serve would count nothing for the stream.
+        Raises TargetUnavailableError if the hold fails before: Ray Serve would count nothing for the stream. Where
+        the stream fails too its own error is raised: it knows whether the replica died with the attempt in hand.
         """
         reading = asyncio.ensure_future(_next_of(batches))
         try:
             await asyncio.wait({reading, self._result}, return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
-                self._check()
+                if self._failure() is not None:
+                    await asyncio.wait({reading}, timeout=_VERDICT_S)
+                if not reading.done() or reading.exception() is None:
+                    self._check()
             batch = await reading
         finally:
             if not reading.done():

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from paceline.errors import TargetUnavailableError
+from paceline.errors import TargetLostError, TargetUnavailableError
 from paceline_serve import attempt_hold
 from paceline_serve.attempt_hold import AttemptHold
 
@@ -31,6 +31,7 @@ class Target:
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     monkeypatch.setattr(attempt_hold, "_SETTLE_S", 0.05)
+    monkeypatch.setattr(attempt_hold, "_VERDICT_S", 0.05)
 
 
 async def _never(key: str) -> None:
@@ -90,6 +91,26 @@ async def test_an_attempt_that_did_not_run_to_its_end_is_aborted_by_name(complet
 
     assert aborted == ([] if completed else ["r/1"])
     assert not response.cancelled
+
+
+@pytest.mark.parametrize(("then", "expected"), [("dies", TargetLostError), ("hangs", TargetUnavailableError)])
+async def test_what_the_stream_says_counts_more_than_a_failed_hold(then, expected):
+    """A replica that died with the attempt in hand may have died of it, even if Ray is the first to notice."""
+    response = Response()
+    hold = AttemptHold(response, Target(_fine), "r/1")
+
+    async def batches():
+        await asyncio.sleep(0.01)
+        if then == "dies":
+            raise TargetLostError("connection reset")
+        await asyncio.sleep(60)
+        yield []
+
+    response.result.set_exception(ConnectionError("the actor died"))
+    with pytest.raises(TargetUnavailableError) as caught:
+        await asyncio.wait_for(hold.first_batch(batches()), 10)
+
+    assert type(caught.value) is expected
 
 
 async def test_a_hold_without_a_stream_is_no_place():
