@@ -32,7 +32,8 @@ def main() -> int:
         kill_gateways=options.kill_gateways,
         planted={name: float(share) for name, _, share in (one.partition("=") for one in options.plant)},
     )
-    provenance = collect_provenance(config=vars(options) | {"output": None}, seed=options.seed)
+    told = {name: value for name, value in vars(options).items() if name not in {"n", "seed", "output"} and value}
+    provenance = collect_provenance(config=told, seed=options.seed, argv=["python -m soak", *sys.argv[1:]])
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         outcome = soak(settings, Path(folder), _Speaker().say)
     result = make_result(outcome, provenance)
