@@ -34,7 +34,8 @@ def _fleet(tmp_path_factory) -> Iterator[Fleet]:
                 "model": {"source": "smollm2-135m", "dtype": "bfloat16"},
                 "engine": {"kv_cache_tokens": 8192, "threads": 1},
                 "target": {"migrate_after_s": _MIGRATE_AFTER_S, "autoscaling": scaling},
-            }
+            },
+            within_s=600,
         )
         yield fleet
 

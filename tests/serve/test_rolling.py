@@ -38,7 +38,7 @@ def _config(fleet: Fleet) -> dict[str, Any]:
         "drafters": {"ngram": {"method": "ngram"}},
         "gateway": {"replicas": 2, "request_timeout_s": 60},
     }
-    fleet.deploy(config)
+    fleet.deploy(config, within_s=600)
     return config
 
 
@@ -63,7 +63,7 @@ def test_changed_tunables_restart_nothing(fleet, config, load):
 
     with load:
         load.wait(8)
-        fleet.deploy(config)
+        fleet.deploy(config, within_s=600)
         load.wait(8)
 
     assert _pids(fleet, GATEWAY, TARGET, _NGRAM) == before
@@ -78,14 +78,14 @@ def test_drafter_groups_are_swapped_added_and_removed_beside_running_targets(fle
 
     with load:
         config["drafters"] = {"ngram": {"method": "ngram", "max_match_tokens": 6}, "more": {"method": "ngram"}}
-        fleet.deploy(config)
+        fleet.deploy(config, within_s=600)
         Fleet.eventually(lambda: _groups(fleet) == {"ngram": True, "more": True}, "both groups live", within_s=60)
         assert not old_drafters & set(fleet.pids(_NGRAM))
         answer = fleet.ask("again and again and again", speculation={"mode": "on", "drafter": "more"})
         assert answer["paceline"]["drafter"] == "more"
 
         del config["drafters"]["more"]
-        fleet.deploy(config)
+        fleet.deploy(config, within_s=600)
         Fleet.eventually(lambda: _groups(fleet) == {"ngram": True}, "the group is gone", within_s=60)
         Fleet.eventually(lambda: not fleet.pids(_MORE), "its processes are gone", within_s=60)
 
@@ -94,28 +94,40 @@ def test_drafter_groups_are_swapped_added_and_removed_beside_running_targets(fle
 
 
 @pytest.mark.parametrize(
-    "answers", [pytest.param(120, id="short"), pytest.param(500, id="long", marks=pytest.mark.full)]
+    ("replicas", "answers"),
+    [
+        pytest.param(2, 120, id="short"),
+        pytest.param(2, 500, id="long", marks=pytest.mark.full),
+        pytest.param(1, 120, id="one-of-each", marks=pytest.mark.full),
+    ],
 )
-def test_another_release_replaces_every_process_and_loses_no_answer(fleet, config, load, answers):
+def test_another_release_replaces_every_process_and_loses_no_answer(fleet, config, replicas, answers):
     """New replicas take over before old ones stop; answers that a stopping target cannot finish go on elsewhere."""
-    before = _pids(fleet, GATEWAY, TARGET, _NGRAM)
+    if replicas != config["target"]["replicas"]:
+        config["target"]["replicas"] = config["gateway"]["replicas"] = replicas
+        fleet.deploy(config, within_s=600)
+    expected = {GATEWAY: replicas, TARGET: replicas, _NGRAM: 1}
+    _wait_counts(fleet, expected)
+    before = _pids(fleet, *expected)
     config["release"] = f"{config.get('release', '')}+"
 
-    with load:
+    with SteadyLoad(fleet) as load:
         load.wait(10)
-        fleet.deploy(config)
-        load.wait(max(10, answers - load.asked))
+        fleet.deploy(config, within_s=600)
+        load.wait(max(10, answers - load.asked), within_s=600)
 
     assert load.report.answered >= answers
     _assert_nobody_noticed(load.report)
-    Fleet.eventually(
-        lambda: {name: len(pids) for name, pids in _pids(fleet, *before).items()} == {GATEWAY: 2, TARGET: 2, _NGRAM: 1},
-        "as many processes as before",
-        within_s=60,
-    )
-    assert not {pid for pids in _pids(fleet, *before).values() for pid in pids} & {
-        pid for pids in before.values() for pid in pids
-    }
+    _wait_counts(fleet, expected)
+    assert not _all(_pids(fleet, *expected)) & _all(before)
+
+
+def _wait_counts(fleet: Fleet, expected: dict[str, int]) -> None:
+    Fleet.eventually(lambda: {name: len(fleet.pids(name)) for name in expected} == expected, f"{expected}", within_s=90)
+
+
+def _all(pids: dict[str, list[int]]) -> set[int]:
+    return {pid for some in pids.values() for pid in some}
 
 
 def _groups(fleet: Fleet) -> dict[str, bool]:
