@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from paceline_serve.names import APP_NAME, GATEWAY, TARGET, drafter_deployment
 
 pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.timeout(1200)]
 
+_PACELINE = [sys.executable, "-c", "from paceline.cli.main import main; main()"]
 _GROUPS = {
     "words": {"method": "ngram"},
     "inside": {"method": "ngram", "place": "in_process"},
@@ -157,6 +159,19 @@ def test_status_shows_every_replica_with_what_it_says_itself(fleet):
         assert all(replica["silent"] is None for replica in group["replicas"])
 
 
+def test_watching_ends_with_ctrl_c(fleet):
+    """One document a second until the signal; that ends it well, whatever it shows."""
+    command = [*_PACELINE, "status", "--watch", "--json"]
+    environment = os.environ | {"RAY_ADDRESS": fleet.gcs}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as watch:
+        shown = [json.loads(watch.stdout.readline()) for _ in range(2)]
+        watch.send_signal(signal.SIGINT)
+        _, errors = watch.communicate(timeout=60)
+
+    assert (watch.returncode, errors) == (0, "")
+    assert [group["name"] for group in shown[1]["groups"]][:2] == [GATEWAY, TARGET]
+
+
 def _switch(fleet, *arguments: str) -> tuple[float, float]:
     """Run the command; returns when it began and when it was back."""
     began = time.monotonic()
@@ -262,10 +277,9 @@ def test_a_gateway_is_not_drained(fleet):
 
 def test_the_commands_work_beside_a_local_platform(platform):
     """`paceline serve` prints an address that `paceline status` attaches to."""
-    command = [sys.executable, "-c", "from paceline.cli.main import main; main()"]
     arguments = ["status", "--json", "--address", platform.local.ray_address]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, text=True, timeout=120, check=False, env=os.environ.copy()
+        [*_PACELINE, *arguments], capture_output=True, text=True, timeout=120, check=False, env=os.environ.copy()
     )
 
     assert done.stderr == ""
