@@ -15,7 +15,7 @@ from fleet import Fleet
 from paceline_serve.names import GATEWAY, TARGET, drafter_deployment
 from soak.fleet_config import remote_groups
 
-_RECOVERY_S = 240.0
+_RECOVERY_S = 600.0  # beside other work; some seconds otherwise
 
 
 class Fault(Enum):
@@ -98,16 +98,14 @@ class Tormentor:
         self.incidents: list[Incident] = []
 
     def run(self, schedule: list[Appointment], num_done: Callable[[], int | None]) -> None:
-        """Keep to the schedule; ``num_done`` gives the ended requests, None once all have. Blocks."""
+        """Keep to the schedule; ``num_done`` gives the ended requests, None once all have. Blocks until all is whole."""
         for appointment in schedule:
             while (done := num_done()) is not None and done < appointment.after:
                 time.sleep(0.05)
-            if done is None:
-                return
-            if appointment.fault.takes_target:
+            if done is not None and appointment.fault.takes_target:
                 self.recover()
             if num_done() is None:
-                return
+                break
             self._strike(appointment.fault)
         self.recover()
 

@@ -67,7 +67,10 @@ class Load:
         question = (self._by_ids if job.door is Door.GRPC else self.questions)[job.question]
         for attempt in range(_MAX_RETRIES):
             hearing = Hearing(retries=attempt)
-            await _ask(client, job, question, hearing)
+            try:
+                await _ask(client, job, question, hearing)
+            except Exception as error:  # noqa: BLE001  # whatever a client trips over, its request is lost
+                hearing.broken = f"{type(error).__name__}: {error}"
             hearing.total_s = time.monotonic() - hearing.started_s
             if not is_busy(hearing):
                 break
