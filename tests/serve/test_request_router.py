@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from inspect import signature
 from types import SimpleNamespace
 
 import pytest
 from ray import cloudpickle
 from ray.exceptions import ActorUnavailableError
-from ray.serve.request_router import RunningReplica
+from ray.serve.request_router import RequestRouter, RunningReplica
 
 from paceline_serve import request_router
 from paceline_serve.request_router import PeerRouter, PromptReplica
@@ -71,6 +72,8 @@ async def test_a_replica_that_stands_still_is_passed_over(monkeypatch):
 
 def test_replicas_are_talked_to_within_limits(monkeypatch):
     """The router builds what has the limit, also after it has travelled to another process by value."""
+    assert list(signature(RunningReplica.reserve_slot).parameters) == ["self", "request_metadata"]
+    assert list(signature(RequestRouter.create_replica_wrapper).parameters) == ["self", "replica_info"]
     monkeypatch.setattr(RunningReplica, "__init__", lambda _self, _info: None)
     copy = cloudpickle.loads(cloudpickle.dumps(PeerRouter))
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from ray.serve.exceptions import ReplicaUnavailableError
 
-from paceline.config.schema import Tunables
+from paceline.config.schema import PeerConfig, Tunables
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.errors import (
     ContextLengthExceededError,
@@ -33,7 +33,7 @@ from paceline_serve.metric_values import metric_value
 from paceline_serve.names import TARGET
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.serve_target_pool import ServeTargetPool
-from peers import IDENTITY, PEER, TOKEN, StubBackend, generation, serving, until
+from peers import IDENTITY, LOOPBACK, PEER, TOKEN, StubBackend, generation, serving, until
 
 
 @pytest.fixture(autouse=True)
@@ -118,7 +118,8 @@ class Fleet:
         self.membership.record(TARGET, [self.members[name] for name in names])
 
     async def all_reported(self) -> None:
-        await until(lambda: all(target.load is not None for target in self.pool._fleet._peers.values()))
+        peers = self.pool._fleet._peers
+        await until(lambda: len(peers) == len(self.members) and all(target.load for target in peers.values()))
 
 
 @asynccontextmanager
@@ -146,7 +147,7 @@ async def _fleet(*, max_taken: int = 10, migrate_after_s: float = 60.0, **backen
         )
         fleet = Fleet(pool, handle, membership, members, metrics, servers)
         fleet.list_replicas(*members)
-        await until(lambda: pool.snapshot().ready)
+        await fleet.all_reported()
         try:
             yield fleet
         finally:
@@ -326,7 +327,6 @@ async def test_answers_move_off_a_replica_that_is_about_to_go(how):
     """After ``migrate_after_s`` every answer there goes on at another replica, without a token missing or twice."""
     leaving, staying = StubBackend(pause_s=0.02), StubBackend(per_batch=10)
     async with _fleet(migrate_after_s=0.2, a=leaving, b=staying) as fleet:
-        await fleet.all_reported()
         fleet.handle.hold_to("a")
         streams = [_stream(fleet, generation(f"r{number}/1", max_tokens=500)) for number in range(5)]
         firsts = [[token for chunk in await anext(stream) for token in chunk.token_ids] for stream in streams]
@@ -352,7 +352,6 @@ async def test_an_answer_that_cannot_go_on_elsewhere_stays(other):
     elif other == "another fingerprint":
         there.identity = dataclasses.replace(IDENTITY, system_fingerprint="new")
     async with _fleet(migrate_after_s=0.01, a=leaving, b=there) as fleet:
-        await fleet.all_reported()
         fleet.handle.hold_to("a")
         stream = _stream(fleet, generation(max_tokens=100))
         await anext(stream)
@@ -370,7 +369,6 @@ async def test_an_answer_moves_as_soon_as_another_replica_is_there():
     """A replica that is replaced alone keeps its answers until its successor is up."""
     leaving, late = StubBackend(pause_s=0.01), StubBackend(per_batch=10)
     async with _fleet(migrate_after_s=0.01, a=leaving, b=late) as fleet:
-        await fleet.all_reported()
         fleet.handle.hold_to("a")
         fleet.list_replicas("a")
         stream = _stream(fleet, generation(max_tokens=1000))
@@ -389,7 +387,6 @@ async def test_a_replica_that_is_listed_again_keeps_its_answers():
     """A controller that restarts lists nobody for a while: no answer moves, no second connection is opened."""
     backend = StubBackend(pause_s=0.01)
     async with _fleet(migrate_after_s=0.3, a=backend, b=StubBackend()) as fleet:
-        await fleet.all_reported()
         fleet.handle.hold_to("a")
         stream = _stream(fleet, generation(max_tokens=100))
         await anext(stream)
@@ -450,7 +447,6 @@ async def test_requests_go_to_the_less_loaded_replica():
     busy, idle = StubBackend(), StubBackend()
     busy.load = TargetLoad(50, 0, 8, 8, 0.0)
     async with _fleet(a=busy, b=idle) as fleet:
-        await fleet.all_reported()
         fleet.handle.heeds = True
         for number in range(5):
             assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
@@ -461,7 +457,6 @@ async def test_requests_go_to_the_less_loaded_replica():
 async def test_replicas_that_failed_or_are_silent_are_left_out_while_there_are_better_ones(monkeypatch):
     """Ray Serve would choose one that stands still: nothing runs there. None is left out for good, nor are all."""
     async with _fleet(a=StubBackend(), b=StubBackend()) as fleet:
-        await fleet.all_reported()
         pool_fleet = fleet.pool._fleet
         assert pool_fleet.excluded(PlaceWish()) == set()
 
@@ -481,12 +476,33 @@ async def test_replicas_that_failed_or_are_silent_are_left_out_while_there_are_b
         assert pool_fleet.preferred(PlaceWish()) == "a"
 
 
+async def test_a_replica_that_was_silent_is_used_again_when_it_speaks():
+    """Its reports are asked for again and again, for as long as Ray Serve lists it."""
+    backend = StubBackend()
+    async with _fleet(a=backend) as fleet:
+        server = fleet.servers["a"]
+        port = int(server.address.rpartition(":")[2])
+        await server.stop(0.0)
+        fleet.pool._fleet.find("a")._reported_at -= 10
+        assert not fleet.pool.snapshot().ready
+        again = PeerServer(
+            PeerConfig(port_min=port, port_max=port),
+            node_ip=LOOPBACK,
+            token=TOKEN,
+            servicers=[TargetServicer(backend, fleet.handle.holds["a"])],
+        )
+        await again.start()
+        await until(lambda: fleet.pool.snapshot().ready, timeout_s=10)
+
+        assert len(await _ids(_stream(fleet, generation("x/1")))) == 8
+        await again.stop(0.0)
+
+
 async def test_only_replicas_of_the_gateways_own_model_are_used():
     """While the model is changed, old gateways use old targets: what their tokenizer makes means nothing to others."""
     new = StubBackend()
     new.identity = dataclasses.replace(IDENTITY, name="n")
     async with _fleet(b=new, a=StubBackend()) as fleet:
-        await fleet.all_reported()
         assert fleet.pool.identity == IDENTITY
         for number in range(3):
             assert len(await _ids(_stream(fleet, generation(f"r{number}/1")))) == 8
