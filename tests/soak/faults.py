@@ -98,7 +98,7 @@ class Tormentor:
         self.incidents: list[Incident] = []
 
     def run(self, schedule: list[Appointment], num_done: Callable[[], int | None]) -> None:
-        """Keep to the schedule; ``num_done`` gives the ended requests, None once all have. Blocks until all is whole."""
+        """Keep to the schedule; ``num_done``: ended requests, None once all have. Returns when all is whole."""
         for appointment in schedule:
             while (done := num_done()) is not None and done < appointment.after:
                 time.sleep(0.05)
