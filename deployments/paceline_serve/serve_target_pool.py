@@ -59,6 +59,7 @@ class ServeTargetPool:
         """
         self._hold = hold
         self._metrics = metrics
+        self._groups: tuple[DrafterGroupStatus, ...] = ()
         self._fleet = TargetFleet(membership, peer=peer, serves=serves, migrate_after_s=migrate_after_s)
         self._slots: PlaceQueue[Any] = PlaceQueue(
             self._reserve,
@@ -82,8 +83,10 @@ class ServeTargetPool:
     def snapshot(self) -> PoolSnapshot:
         """The fleet as its newest load reports show it."""
         loads = self._fleet.loads()
+        # While every report is too old the groups are still called as they were.
+        self._groups = _merge_groups(loads) or self._groups
         return PoolSnapshot(
-            drafter_groups=_merge_groups(loads),
+            drafter_groups=self._groups,
             queued=self._slots.num_waiting + sum(load.waiting for load in loads),
             running=sum(load.running for load in loads),
             ready=bool(loads),

@@ -574,6 +574,18 @@ async def test_the_snapshot_adds_up_what_targets_report():
     assert fleet.pool.identity == IDENTITY
 
 
+async def test_without_fresh_reports_the_groups_keep_their_names():
+    """A request that names a group is not turned away because no target has reported lately."""
+    target = StubBackend()
+    target.load = TargetLoad(0, 0, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=True),))
+    async with _fleet(a=target) as fleet:
+        await until(lambda: bool(fleet.pool.snapshot().drafter_groups))
+        fleet.list_replicas()
+        await until(lambda: not fleet.pool.snapshot().ready)
+
+        assert [group.name for group in fleet.pool.snapshot().drafter_groups] == ["ngram"]
+
+
 async def test_a_replica_with_a_new_address_is_reached_there():
     """What a replica publishes under its old id replaces what was known."""
     backend = StubBackend()
