@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 _OURS = re.compile(r"paceline\.errors\.\w+: (.+)")
+_TRACE = re.compile(r"^Traceback|^\s*File \"|ray::", re.MULTILINE)
 _MACHINE = re.compile(r"\(pid=\d+, ip=([^,)\s]+)")
 _ONLY_MACHINE = "127.0.0.1"  # of a Ray that has no other
 _MAX_CHARS = 600
@@ -36,13 +37,18 @@ def notes_of(application: Mapping[str, Any], *, before: Collection[str] = ()) ->
     """What Ray Serve says about deployments that are not as they should be yet, a sentence or two each."""
     unfinished = (item for item in application.get("deployments", {}).values() if item.get("status") != "HEALTHY")
     texts = (item.get("message") for item in unfinished)
-    return [_last_line(text) for text in texts if text and text not in before]
+    return [_sentences(text) for text in texts if text and text not in before]
 
 
 def _place_of(message: str) -> str:
     """Where the replica was that failed, for the beginning of a sentence: machines have files of their own."""
     found = _MACHINE.search(message)
     return f"On {found.group(1)}: " if found and found.group(1) != _ONLY_MACHINE else ""
+
+
+def _sentences(message: str) -> str:
+    """A message on one line; of a stack trace its end."""
+    return _last_line(message) if _TRACE.search(message) else " ".join(message.split())[:_MAX_CHARS]
 
 
 def _last_line(message: str) -> str:
