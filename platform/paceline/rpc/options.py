@@ -42,7 +42,8 @@ def channel_options(peer: PeerConfig, keepalive: Keepalive = KEEPALIVE) -> Chann
         # Repeating a call is the caller's decision: a second Stream would be a second attempt.
         ("grpc.enable_retries", 0),
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # In fact the shortest time that an attempt to connect is given: a handshake on a crowded machine takes longer.
+        ("grpc.min_reconnect_backoff_ms", 2000),
         ("grpc.max_reconnect_backoff_ms", 2000),
     ]
 

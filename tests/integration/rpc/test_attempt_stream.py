@@ -180,3 +180,29 @@ async def test_a_reader_that_is_cancelled_while_its_stream_is_ended_is_cancelled
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading
+
+
+async def test_a_connection_that_takes_its_time_is_waited_for():
+    """On a crowded machine the first words of a target may take half a second; that is no failure."""
+    async with serving(TargetServicer(StubBackend(), HoldRegistry(5))) as server:
+        host, _, port = server.address.rpartition(":")
+        piping = set()
+
+        async def slowly(reader, writer):
+            await asyncio.sleep(0.5)
+            far_reader, far_writer = await asyncio.open_connection(host, int(port))
+            piping.update(asyncio.create_task(_pipe(*ends)) for ends in ((reader, far_writer), (far_reader, writer)))
+
+        async with await asyncio.start_server(slowly, host) as proxy:
+            target = TargetConnection(f"{host}:{proxy.sockets[0].getsockname()[1]}", TOKEN, peer=PEER)
+            assert await _ids(target.stream(generation())) == list(range(8))
+            await target.close()
+        await asyncio.gather(*piping)
+
+
+async def _pipe(reader, writer) -> None:
+    with contextlib.suppress(ConnectionError):
+        while data := await reader.read(2**16):
+            writer.write(data)
+            await writer.drain()
+    writer.close()
