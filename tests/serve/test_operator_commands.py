@@ -33,8 +33,8 @@ _CONFIG = {
     "tunables": {"draft_adaptive": False},
 }
 _PROMPT = "The alphabet again and again: a b c d e f g, a b c d e f g,"
-_TOKENS = 320
 _STREAMS = 8
+_TOKENS = tuple(240 + 60 * index for index in range(_STREAMS))  # so that answers do not end together
 _SETTLE_S = 1.0  # for messages that were under way when the command returned
 _FIGURE_S = 5.0  # after which no pass may have drafts, or all must again
 
@@ -44,6 +44,7 @@ class _Answer:
     """One answer as its client saw it."""
 
     group: str
+    tokens: int  # asked for
     ids: list[int] = field(default_factory=list)
     rounds: list[tuple[float, int]] = field(default_factory=list)  # arrival, drafts in the pass
     summary: generation_pb2.GenerationSummary | None = None
@@ -53,14 +54,16 @@ class _Answer:
         return [drafts for at, drafts in self.rounds if start <= at < stop]
 
 
-def _ask(address: str, group: str, *, mode: int = generation_pb2.SPECULATION_MODE_ON) -> _Answer:
+def _ask(
+    address: str, group: str, *, mode: int = generation_pb2.SPECULATION_MODE_ON, tokens: int = max(_TOKENS)
+) -> _Answer:
     request = generation_pb2.GenerateRequest(
         prompt=_PROMPT,
-        sampling=common_pb2.SamplingParams(temperature=0.0, max_tokens=_TOKENS, ignore_eos=True),
+        sampling=common_pb2.SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True),
         speculation=generation_pb2.Speculation(mode=mode, drafter=group),
         explain=True,
     )
-    answer = _Answer(group)
+    answer = _Answer(group, tokens)
     with grpc.insecure_channel(address) as channel:
         stub = generation_pb2_grpc.GenerationServiceStub(channel)
         for message in stub.Generate(request, timeout=600, metadata=(("application", APP_NAME),)):
@@ -104,7 +107,7 @@ class _Load:
             if self._stop.is_set():
                 return
             try:
-                self.answers.append(_ask(self._address, group))
+                self.answers.append(_ask(self._address, group, tokens=_TOKENS[index]))
             except BaseException as error:  # noqa: BLE001  # a thread's border; the test looks at it
                 self.failures.append(error)
                 return
@@ -194,22 +197,24 @@ def test_all_answers_are_plain_within_five_seconds_and_speculate_again(fleet):
     with _Load(fleet.grpc_address) as load:
         time.sleep(5)
         _, off = _switch(fleet, "off")
-        time.sleep(8)
+        time.sleep(4)
         on_began, on = _switch(fleet, "auto")
         time.sleep(_FIGURE_S + 5)
 
     assert load.failures == []
-    assert {tuple(answer.ids) for answer in load.answers} == {tuple(reference)}
+    assert all(answer.ids == reference[: answer.tokens] for answer in load.answers)
     assert [fleet.pids(name) for name in (GATEWAY, TARGET, drafter_deployment("words"))] == pids
     plain = [answer.drafted(off + _SETTLE_S, on_began) for answer in load.answers]
     assert sum(map(len, plain)) > _STREAMS
     assert sum(map(sum, plain)) == 0
-    began_on = [answer for answer in load.answers if sum(answer.drafted(0, off)) and answer.drafted(on + _FIGURE_S)]
+    across = [answer for answer in load.answers if answer.drafted(0, off) and answer.drafted(on + _SETTLE_S)]
     began_off = [answer for answer in load.answers if off < answer.rounds[0][0] < on_began]
-    for answer in (*began_on, *began_off):
-        later = answer.drafted(on, on + _FIGURE_S)
-        assert sum(later) > 0 or not later, f"{answer.group} did not draft again"
-    assert began_on
+    assert across
+    for answer in (*across, *began_off):
+        # One that ends before has had no time to.
+        if answer.drafted(on + _FIGURE_S):
+            assert sum(answer.drafted(on, on + _FIGURE_S)) > 0, f"{answer.group} did not draft again"
+    assert any(sum(answer.drafted(on)) for answer in across)
     assert {answer.group for answer in load.answers if sum(answer.drafted(on))} == set(_GROUPS)
     for answer in began_off:
         assert answer.summary.route == ("speculative" if sum(answer.drafted(on)) else "plain")
@@ -243,7 +248,7 @@ def test_a_drained_target_hands_over_its_answers_and_is_replaced(fleet):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "has gone" in done.stdout
     assert load.failures == []
-    assert {tuple(answer.ids) for answer in load.answers} == {tuple(reference)}
+    assert all(answer.ids == reference[: answer.tokens] for answer in load.answers)
     fleet.eventually(lambda: len(set(fleet.pids(TARGET)) - {leaving["pid"]}) == len(before), "another", within_s=240)
     assert leaving["pid"] not in fleet.pids(TARGET)
     assert (set(before) - {leaving["pid"]}) <= set(fleet.pids(TARGET))
