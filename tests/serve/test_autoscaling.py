@@ -13,7 +13,7 @@ from paceline.config.timeouts import MOVE_S
 from paceline.v1 import common_pb2
 from paceline_serve.names import APP_NAME, TARGET
 
-pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.full, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.full, pytest.mark.timeout(1500)]
 
 _MIGRATE_AFTER_S = 2.0
 _LONG = common_pb2.SamplingParams(temperature=1.0, max_tokens=400, ignore_eos=True)

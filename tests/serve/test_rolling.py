@@ -12,7 +12,7 @@ from steady_load import LoadReport, SteadyLoad
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
 
-pytestmark = [pytest.mark.serve, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.serve, pytest.mark.timeout(1500)]
 
 _NGRAM = drafter_deployment("ngram")
 _MORE = drafter_deployment("more")
