@@ -53,7 +53,7 @@ def _deployment(source: str, *, kv_cache_tokens: int, draft_layers: int) -> dict
             "ngram": {"method": "ngram", "replicas": 2},
             "draft-model": {"method": "draft_model", "model": source, "num_layers": draft_layers, "replicas": 1},
             # Inside the targets, so that its drafts are always in time.
-            "lookup": {"method": "ngram", "place": "in_process"},
+            "lookup": {"method": "ngram", "place": "in_process", "min_match_tokens": 1},
         },
         "gateway": {"replicas": 2, "default_max_tokens": 64},
         # Drafts never pay on a model whose pass takes a millisecond; they are wanted here all the same.

@@ -67,11 +67,7 @@ def _fates(outcome: Outcome) -> Table:
     rows = [[kind.value, str(counts[kind])] for kind in Kind] + [["leaked", str(leaked)]]
     resumed = [fate.hearing.resumed for fate in outcome.fates if fate.hearing.resumed]
     tokens = sum(fate.hearing.completion_tokens or 0 for fate in outcome.fates)
-    quiet = (
-        "not within the limit"
-        if outcome.quiet_s is None
-        else f"{outcome.quiet_s:.1f} s after the last answer and recovery"
-    )
+    quiet = "not in time" if outcome.quiet_s is None else f"within {outcome.quiet_s:.1f} s"
     rate, token_rate = len(outcome.fates) / outcome.load_s, tokens / outcome.load_s
     notes = [
         f"{outcome.load_s:.0f} s of load, {outcome.settings.at_a_time} clients.",
@@ -79,7 +75,7 @@ def _fates(outcome: Outcome) -> Table:
         _drafting(outcome),
         f"{len(resumed)} whole answers were moved to another target, {sum(resumed)} times in all.",
         f"Refused because the fleet was full, and sent again: {sum(fate.hearing.retries for fate in outcome.fates)}.",
-        f"After the last answer, and once the fleet was whole, nothing was held any more: {quiet}.",
+        f"Nothing was held any more: {quiet} of the last answer, or of the last recovery.",
     ]
     return Table(f"Fates of {len(outcome.fates)} requests", ("fate", "requests"), rows, notes)
 

@@ -62,7 +62,7 @@ def drawn(subject):
     """Jobs, their questions and the truth."""
     rng = random.Random(3)
     questions = draw_questions(rng, 60, 320)
-    jobs = draw_jobs(rng, NUM_REQUESTS, questions, ("ngram",))
+    jobs = draw_jobs(rng, NUM_REQUESTS, questions, ("lookup",))
     return jobs, questions, asyncio.run(compute_truths(questions, subject.folder, subject.checked))
 
 
@@ -74,9 +74,9 @@ def fates(subject, drawn):
         config = subject.checked
         tokenizer = TextTokenizer.load(subject.folder, vocab_size=320)
         facts = TargetFacts(tokenizer.vocabulary, 2048)
-        section = config.drafters["ngram"].model_copy(update={"place": "in_process"})
-        config = config.model_copy(update={"drafters": {"ngram": section}})
-        drafters = {"ngram": build_matching_drafter("ngram", section, facts, device="cpu")}
+        section = config.drafters["lookup"]
+        config = config.model_copy(update={"drafters": {"lookup": section}})
+        drafters = {"lookup": build_matching_drafter("lookup", section, facts, device="cpu")}
         backend = NativeBackend.start(subject.folder, config=config, drafters=drafters)
         service = GatewayService(
             EnginePool(backend),
@@ -93,6 +93,7 @@ def fates(subject, drawn):
             asyncio.run(load.run(url, address, at_a_time=8))
         asyncio.run(backend.close())
         service.close()
+        run.accepted = sum(fate.hearing.accepted for fate in load.fates)
         run.examples = [str(fate.verdict.detail) for fate in load.fates if fate.verdict.kind.is_fault]
         return Counter(fate.verdict.kind for fate in load.fates)
 
@@ -107,6 +108,7 @@ def test_a_sound_gateway_passes(fates):
     assert found[Kind.RIGHT] > NUM_REQUESTS / 2
     assert found[Kind.REFUSED] > 0
     assert found[Kind.LEFT] > 0
+    assert fates.accepted > NUM_REQUESTS, fates.accepted
 
 
 @pytest.mark.parametrize(
