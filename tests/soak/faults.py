@@ -156,7 +156,7 @@ class Tormentor:
 
     def _drain(self) -> str:
         replica = self._rng.choice(self._replicas())
-        done = self._fleet.command("drain", replica)
+        done = self._fleet.command("drain", replica, within_s=_RECOVERY_S)
         return f"{replica}: exit {done.returncode} {done.stderr[-200:]}"
 
     def _replicas(self) -> list[str]:
@@ -169,7 +169,8 @@ class Tormentor:
             "draft_adaptive": self._rng.random() < 0.3,
             "speculation_enabled": self._rng.random() < 0.8,
         }
-        self._fleet.deploy(self._config | {"tunables": self._config["tunables"] | changes})
+        tunables = self._config["tunables"] | changes
+        self._fleet.deploy(self._config | {"tunables": tunables}, within_s=_RECOVERY_S)
         return str(changes)
 
 
