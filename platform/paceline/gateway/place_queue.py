@@ -6,6 +6,7 @@ still wants it (`waiting_line` says which that is). A task that no request needs
 """
 
 import asyncio
+import contextvars
 import logging
 import random
 import threading
@@ -216,7 +217,9 @@ class PlaceQueue(Generic[Selection]):
             while len(under_way) < wanted:
                 withdrawn = threading.Event()
                 under_way.add(withdrawn)
-                task = asyncio.create_task(self._reserve_one(kind, withdrawn))
+                # In no request's context: Ray cancels what a request began when its client goes away, and this place
+                # may be for another one.
+                task = asyncio.create_task(self._reserve_one(kind, withdrawn), context=contextvars.Context())
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
             if not under_way:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
@@ -104,6 +105,24 @@ def in_virtual_time(test):
 
     run.__name__, run.__doc__ = test.__name__, test.__doc__
     return run
+
+
+async def test_a_reservation_belongs_to_no_request():
+    """It is made in nobody's context: the fleet cancels what a request began when that request's client goes away."""
+    asker = contextvars.ContextVar("asker", default="nobody")
+    found = []
+
+    @asynccontextmanager
+    async def reserve(wish: PlaceWish, withdrawn: threading.Event):
+        found.append(asker.get())
+        yield "a"
+
+    queue = PlaceQueue(reserve, suits=lambda wish, replica: True, max_taken=10, max_wait_s=30.0, max_reserving=2)
+    asker.set("a request")
+    async with queue.take(PlaceWish()) as lease:
+        assert lease.selection == "a"
+
+    assert found == ["nobody"]
 
 
 async def test_requests_are_served_in_the_order_of_their_arrival():
