@@ -123,7 +123,7 @@ def _killed_controller(running: Fleet) -> Iterator[None]:
 def test_answers_go_on_without_the_control_plane(running, fault):
     """No stream waits for it, new requests are answered, all with the same ids; no replica is restarted after."""
     replicas = _replica_pids(running)
-    streams, load = Streams(running), SteadyLoad(running, clients=2, max_tokens=16)
+    streams, load = Streams(running), SteadyLoad(running, clients=2, lengths=(16,) * 4)
 
     with load, streams.reading():
         before_s = streams.longest_silence(_AROUND_S)
