@@ -114,13 +114,13 @@ def _target_count(config: DeploymentConfig) -> dict[str, Any]:
     section = config.target
     if section.autoscaling is None:
         return {"num_replicas": section.replicas}
-    return {"autoscaling_config": _autoscaling(section.autoscaling, start_with=section.replicas)}
+    return {"autoscaling_config": _autoscaling(section.autoscaling)}
 
 
-def _autoscaling(scaling: AutoscalingConfig, *, start_with: int) -> dict[str, Any]:
+def _autoscaling(scaling: AutoscalingConfig) -> dict[str, Any]:
+    # Without initial_replicas: Ray Serve would go back to that number at every change of any setting.
     return {
         "min_replicas": scaling.min_replicas,
-        "initial_replicas": min(max(start_with, scaling.min_replicas), scaling.max_replicas),
         "max_replicas": scaling.max_replicas,
         "target_ongoing_requests": scaling.target_ongoing_requests,
         "upscale_delay_s": scaling.upscale_delay_s,

@@ -4,7 +4,11 @@ import inspect
 
 import pytest
 from ray import serve
+from ray.serve._private.autoscaling_state import DeploymentAutoscalingState
 from ray.serve._private.client import ServeControllerClient
+from ray.serve._private.common import DeploymentID
+from ray.serve._private.config import DeploymentConfig, ReplicaConfig
+from ray.serve._private.deployment_info import DeploymentInfo
 from ray.serve._private.grpc_util import gRPCGenericServer
 from ray.serve._private.utils import DEFAULT
 from ray.serve.config import AutoscalingConfig as RayAutoscalingConfig
@@ -180,16 +184,34 @@ def test_targets_surge_unless_each_needs_a_gpu(update, percent):
     assert target_surge_percent(_changed("target", **update)) == percent
 
 
-def test_autoscaling_starts_within_its_bounds_and_looks_more_often_than_it_decides():
-    """Ray Serve refuses a start outside the bounds, and sees nothing if it looks less often than it averages."""
-    config = _changed("target", replicas=5, autoscaling=AutoscalingConfig(min_replicas=1, max_replicas=3))
-
+def _ray_scaling(config):
     (target,) = [item for item in _applications(config)["paceline"].deployments if item.name == "Target"]
-    scaling = RayAutoscalingConfig.model_validate(target.autoscaling_config)
+    return target, RayAutoscalingConfig.model_validate(target.autoscaling_config)
 
-    assert (scaling.min_replicas, scaling.initial_replicas, scaling.max_replicas) == (1, 3, 3)
+
+def test_autoscaling_keeps_its_bounds_and_looks_more_often_than_it_decides():
+    """Ray Serve sees nothing if it looks less often than it averages."""
+    target, scaling = _ray_scaling(
+        _changed("target", replicas=5, autoscaling=AutoscalingConfig(min_replicas=1, max_replicas=3))
+    )
+
+    assert (scaling.min_replicas, scaling.max_replicas) == (1, 3)
     assert scaling.metrics_interval_s < scaling.look_back_period_s <= 10
     assert target.num_replicas in (None, DEFAULT.VALUE)
+
+
+def test_new_settings_leave_an_autoscaled_number_of_targets_as_it_is():
+    """Ray Serve starts with the fewest targets, and a switched setting later on does not bring it back to them."""
+    _, scaling = _ray_scaling(_changed("target", autoscaling=AutoscalingConfig(min_replicas=1, max_replicas=4)))
+
+    def deployed(enabled: bool) -> DeploymentInfo:
+        settings = DeploymentConfig(autoscaling_config=scaling, user_config={"speculation_enabled": enabled})
+        return DeploymentInfo(settings, ReplicaConfig.create(object), start_time_ms=0, deployer_job_id="", version="1")
+
+    state = DeploymentAutoscalingState(DeploymentID("Target", "paceline"))
+
+    assert state.register(deployed(True), 0) == 1
+    assert state.register(deployed(False), 4) == 4
 
 
 def test_custom_resources_reach_ray():

@@ -132,7 +132,7 @@ class DrafterConfig(Section):
 class AutoscalingConfig(Section):
     """Ray Serve's own autoscaling of one group, by the requests that a replica has in hand on average."""
 
-    min_replicas: int = Field(default=1, ge=0, le=256)
+    min_replicas: int = Field(default=1, ge=1, le=256)
     """Fewest replicas."""
     max_replicas: int = Field(default=2, ge=1, le=256)
     """Most replicas."""
@@ -154,7 +154,7 @@ class TargetConfig(Section):
     """The target group."""
 
     replicas: int = Field(default=1, ge=1, le=256)
-    """Target replicas; with autoscaling the number to start with."""
+    """Target replicas. With autoscaling it is not used: min_replicas are started."""
     autoscaling: AutoscalingConfig | None = None
     """How the number of replicas follows the load. Default: it does not."""
     resources: Resources = Field(default_factory=dict)
