@@ -17,7 +17,7 @@ from paceline_serve.signals import signals_ignored
 logger = logging.getLogger(__name__)
 
 _OBJECT_STORE_BYTES = 100 * 2**20  # handles carry keys and settings only
-_PLENTY = 1000.0  # of what tells nodes apart, where there is one node
+_PLENTY = 1e6  # of what tells nodes apart, where there is one node
 _EXIT_WAIT_S = 10.0
 _POLL_S = 0.05
 _MAX_GRPC_MESSAGE_BYTES = 8 * 2**20

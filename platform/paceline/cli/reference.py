@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import annotated_types
 from pydantic import BaseModel
@@ -160,20 +160,31 @@ def _child_section(field: FieldInfo) -> type[BaseModel] | None:
     annotation: Any = field.annotation
     if get_origin(annotation) is dict:
         annotation = get_args(annotation)[1]
+    if get_origin(annotation) is UnionType:
+        annotation = next(part for part in get_args(annotation) if part is not NoneType)
     return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
 
 
 def _value_text(field: FieldInfo) -> str:
-    bounds = [
+    return ", ".join([_type_text(field.annotation), *_bounds(field)])
+
+
+def _bounds(field: FieldInfo) -> list[str]:
+    return [
         f"{word} {getattr(bound, attribute)}"
         for bound in field.metadata
         for kind, (attribute, word) in _BOUNDS.items()
         if isinstance(bound, kind)
     ]
-    return ", ".join([_type_text(field.annotation), *bounds])
 
 
 def _type_text(annotation: Any) -> str:
+    if get_origin(annotation) is Annotated:
+        return _value_text(FieldInfo.from_annotation(annotation))
+    if get_origin(annotation) is dict:
+        return f"for each name: {_type_text(get_args(annotation)[1])}"
+    if get_origin(annotation) is tuple:
+        return f"list, each: {_type_text(get_args(annotation)[0])}"
     if get_origin(annotation) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is UnionType:
@@ -185,8 +196,8 @@ def _type_text(annotation: Any) -> str:
 def _default_text(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
-    default = field.get_default()
-    if default is None:
+    default = field.get_default(call_default_factory=True)
+    if default in (None, (), {}):
         return ""
     return f"`{str(default).lower() if isinstance(default, bool) else default}`"
 

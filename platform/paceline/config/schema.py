@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 # Options of one drafting method that the other one does not have.
@@ -22,10 +30,14 @@ _FOREIGN_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
 )
 
 
+# Ray refuses them among custom ones.
+_RAYS_OWN_RESOURCES = frozenset({"CPU", "GPU", "memory", "object_store_memory"})
+
+
 class Section(BaseModel):
     """Base of all sections."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, allow_inf_nan=False)
 
 
 class ModelConfig(Section):
@@ -77,7 +89,13 @@ class EngineConfig(Section):
     """The same until the first step has ended: compiling and paging in weights take their time."""
 
 
-Resources = dict[str, Annotated[float, Field(gt=0)]]
+def _check_custom(name: str) -> str:
+    if name in _RAYS_OWN_RESOURCES or not name.strip():
+        raise ValueError("not a custom resource of Ray; CPUs and GPUs are target.num_cpus and target.num_gpus")
+    return name
+
+
+Resources = dict[Annotated[str, AfterValidator(_check_custom)], Annotated[float, Field(ge=0.0001, le=1000)]]
 """Custom resources of Ray by name."""
 
 

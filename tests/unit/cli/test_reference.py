@@ -1,3 +1,5 @@
+import re
+
 from paceline.cli import reference
 from paceline.errors import ClientError, InvalidRequestError
 
@@ -10,6 +12,10 @@ def test_config_page_shows_bounds_defaults_and_nested_sections():
     assert "| `verifier` | `coupled`, `rejection`, `block` | `coupled` |" in page
     assert "## `drafters.NAME`" in page
     assert "| `method` | `ngram`, `draft_model` | required |" in page
+    assert "## `target.autoscaling`" in page
+    assert "| `resources` | for each name: number, at least 0.0001, at most 1000 |  | Custom Ray resources" in page
+    assert "| `disabled_groups` | list, each: text |  |" in page
+    assert not re.search("<class|typing|Pydantic", page)
 
 
 def test_metrics_page_shows_names_and_label_values():

@@ -1,7 +1,15 @@
 import pytest
 from pydantic import ValidationError
 
-from paceline.config.schema import DeploymentConfig, DrafterConfig, GatewayConfig, ModelConfig, PeerConfig, Section
+from paceline.config.schema import (
+    DeploymentConfig,
+    DrafterConfig,
+    GatewayConfig,
+    ModelConfig,
+    PeerConfig,
+    Section,
+    TargetConfig,
+)
 
 
 @pytest.mark.parametrize(
@@ -39,6 +47,23 @@ def test_group_names_fit_into_labels_and_requests(name):
     """Group names are lower-case letters, digits and hyphens, at most 40."""
     with pytest.raises(ValidationError):
         DeploymentConfig(drafters={name: DrafterConfig(method="ngram")})
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [{"CPU": 1}, {"GPU": 1}, {"memory": 1}, {" ": 1}, {"label": 0}, {"label": 0.00001}, {"label": float("inf")}],
+)
+def test_resources_that_ray_would_refuse_are_refused(resources):
+    """Only custom resources, in amounts that Ray can count."""
+    with pytest.raises(ValidationError):
+        TargetConfig(resources=resources)
+
+
+@pytest.mark.parametrize("endless", [float("inf"), float("nan")])
+def test_numbers_are_finite(endless):
+    """What is no number in JSON could not be sent to a cluster."""
+    with pytest.raises(ValidationError):
+        GatewayConfig(request_timeout_s=endless)
 
 
 def test_port_ranges_must_not_be_empty():
