@@ -165,7 +165,8 @@ class PlaceQueue(Generic[Selection]):
 
     async def _wait(self, wish: PlaceWish) -> Lease[Selection]:
         waiter: _Waiter[Selection] = asyncio.get_running_loop().create_future()
-        if not self._line:
+        # Resumed answers may wait for one certain kind of replica while the fleet has room for all others.
+        if not wish.resumed and not self._line.num_new:
             self._rate.waiting_began(_now())
         self._line.add(wish, waiter)
         self._kinds[_kind(wish)] += 1
@@ -199,7 +200,7 @@ class PlaceQueue(Generic[Selection]):
         if wish is None:
             return
         self._kinds[_kind(wish)] -= 1
-        if not self._line:
+        if not self._line.num_new:
             self._rate.waiting_ended()
         self._changed()
 

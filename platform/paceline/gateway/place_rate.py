@@ -1,4 +1,4 @@
-"""How fast places come to requests that wait, and so how long a request would wait."""
+"""How fast places come while new requests wait, and so how long a request would wait."""
 
 import math
 
@@ -8,7 +8,7 @@ _SMALLEST = 1e-9  # places; hours without any
 
 
 class PlaceRate:
-    """Places per second over the time in which requests have been waiting without a break.
+    """Places per second over the time in which new requests have been waiting without a break.
 
     Whatever came while nobody waited is left out, and a queue that was empty starts anew: how fast a fleet
     takes requests while it has room says nothing about how fast it does once it has none. Times are seconds of
@@ -22,11 +22,11 @@ class PlaceRate:
         self._time_s = 0.0
 
     def waiting_began(self, now: float) -> None:
-        """The first request has come to the queue."""
+        """The first new request has come to the queue."""
         self._since, self._num_seen, self._places, self._time_s = now, 0, 0.0, 0.0
 
     def waiting_ended(self) -> None:
-        """The last request has left the queue."""
+        """The last new request has left the queue."""
         self._since = None
 
     def place_came(self, now: float) -> None:

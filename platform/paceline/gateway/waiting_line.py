@@ -88,6 +88,11 @@ class WaitingLine(Generic[Item]):
     def __contains__(self, item: Item) -> bool:
         return item in self._wishes
 
+    @property
+    def num_new(self) -> int:
+        """Requests that do not go on with an answer."""
+        return len(self._wishes) - len(self._resumed)
+
     def add(self, wish: PlaceWish, item: Item) -> None:
         """Put a request into the line."""
         self._wishes[item] = wish

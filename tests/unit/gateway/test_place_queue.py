@@ -338,6 +338,23 @@ async def test_a_burst_after_a_rest_is_taken_in():
 
 
 @in_virtual_time
+async def test_an_answer_that_waits_for_a_certain_replica_turns_no_new_request_away():
+    """A fleet with room is no slow one, however seldom requests come while the answer waits."""
+    shed = []
+    queue = _queue(Places(a=1), on_shed=shed.append)
+    waiting = _enter(queue, resumed=True, exclude=frozenset("a"))
+    await asyncio.sleep(1)
+
+    for _ in range(6):
+        async with queue.take(PlaceWish()):
+            pass
+        await asyncio.sleep(60)
+
+    assert (shed, queue.num_waiting) == ([], 1)
+    await _cancel(waiting)
+
+
+@in_virtual_time
 async def test_no_request_waits_longer_than_the_limit():
     """Where the estimate was wrong the limit ends the wait; a new limit holds for requests that come from then on."""
     shed = []
