@@ -77,10 +77,11 @@ class AnswerStreams:
             end_turn = await stack.enter_async_context(self._turns.turn(place.replica_id)) if tally.losses else None
             batches = await stack.enter_async_context(contextlib.aclosing(place.stream(attempt)))
             async for batch in batches:
-                if fresh := progress.admit(batch):
-                    yield fresh
+                fresh = progress.admit(batch)
                 if end_turn is not None and progress.advanced:
-                    end_turn()
+                    end_turn()  # before the client reads, which may take its time
+                if fresh:
+                    yield fresh
                 if progress.aborted:
                     raise TargetLeavingError("it aborted the answer")
             if not progress.finished:

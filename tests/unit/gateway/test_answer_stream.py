@@ -1,6 +1,7 @@
 """Answers over attempts that fail: what the client gets is what it would have got."""
 
 import asyncio
+import contextlib
 import dataclasses
 
 import pytest
@@ -319,3 +320,26 @@ def test_the_one_that_kills_targets_dies_alone():
     assert isinstance(endings.pop("killer"), RequestAbandonedError)
     assert pool.replica == 2
     assert list(endings.values()) == [list(pool.script)] * 4
+
+
+def test_a_client_that_does_not_read_holds_up_no_other_answer():
+    """The turn to go on ends with the token, not when the client has taken it."""
+    pool = stub_pool.StubPool(tokenizer=BYTES, answer=ANSWER, failures=[(1, LOST), (1, LOST)])
+
+    async def went_on_at():
+        streams = AnswerStreams(pool, Metrics(strict=True))
+        moments = []
+
+        async def reader(name, pause_s):
+            request = dataclasses.replace(REQUEST, key=f"{name}/1")
+            batches = streams.stream(request, PlaceWish(), AnswerProgress(1), lambda plan: plan)
+            async with contextlib.aclosing(batches):
+                for _ in range(2):
+                    await anext(batches)
+                    moments.append(asyncio.get_running_loop().time())
+                await asyncio.sleep(pause_s)
+
+        await asyncio.gather(reader("slow", 100.0), reader("quick", 0.0))
+        return moments
+
+    assert virtual_time.run(went_on_at()) == [0.0] * 4
