@@ -1,6 +1,6 @@
 """The receiving end of one attempt's token stream."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeAlias
 
 from grpc import aio
@@ -32,13 +32,16 @@ class AttemptStream(AsyncIterator[Batch]):
         start: Callable[[], Call],
         request: GenerationRequest,
         *,
-        is_connected: Callable[[], bool],
+        connect: Callable[[], Awaitable[bool]],
         silence_s: float | None,
     ) -> None:
-        """``silence_s``: the replica is given up after this long without a message; None: it sends no signs of life."""
+        """``connect`` says whether there is a connection, once that is known.
+
+        ``silence_s``: the replica is given up after this long without a message; None: it sends no signs of life.
+        """
         self._start = start
         self._request = request
-        self._is_connected = is_connected
+        self._connect = connect
         self._silence_s = silence_s
         self._continuity = ChunkContinuity(request.num_choices, request.resumed)
         self._call: Call | None = None
@@ -69,13 +72,14 @@ class AttemptStream(AsyncIterator[Batch]):
             self._call.cancel()
 
     async def _read(self) -> AsyncGenerator[Batch, None]:
+        with our_errors():
+            # A connection that breaks with the call on it may have been broken by the call.
+            self._reached_target = await self._connect()
         if self._verdict is not None:
             raise self._verdict
         watch = None if self._silence_s is None else SilenceWatch(self._silence_s, self._fell_silent)
         try:
             with our_errors():
-                # A connection that breaks with the call on it may have been broken by the call.
-                self._reached_target = self._is_connected()
                 self._call = self._start()
                 async for message in self._call:
                     self._reached_target = True

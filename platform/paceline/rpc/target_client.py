@@ -17,6 +17,7 @@ from paceline.rpc.protocol import spoken
 from paceline.v1 import target_pb2, target_pb2_grpc
 
 ABORT_TIMEOUT_S = 2.0  # a replica that is gone or stuck must not hold up whoever gives up on it
+_UNDECIDED = (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING)
 
 
 class TargetConnection:
@@ -46,7 +47,7 @@ class TargetConnection:
             call: Call = self._stub.Stream(encode_generation_request(request, self._spoken), metadata=self._metadata)
             return call
 
-        return AttemptStream(start, request, is_connected=self._is_connected, silence_s=self._silence_s)
+        return AttemptStream(start, request, connect=self._connect, silence_s=self._silence_s)
 
     async def abort(self, key: str) -> None:
         """Abort an attempt; one that is unknown or has ended is fine.
@@ -71,5 +72,8 @@ class TargetConnection:
         """End all calls and close the channel."""
         await self._channel.close(None)
 
-    def _is_connected(self) -> bool:
-        return self._channel.get_state() is grpc.ChannelConnectivity.READY
+    async def _connect(self) -> bool:
+        """Whether the connection stands, as soon as that is known."""
+        while (state := self._channel.get_state(try_to_connect=True)) in _UNDECIDED:
+            await self._channel.wait_for_state_change(state)
+        return state is grpc.ChannelConnectivity.READY

@@ -57,6 +57,41 @@ async def test_a_target_that_dies_with_the_attempt_is_lost(moment):
             await reading
 
 
+async def test_a_target_that_dies_at_its_first_words_is_lost():
+    """Also over a connection that nobody had used before, as to a replica that has only just started."""
+    backend = StubBackend()
+    backend.before_first = asyncio.Event()
+    async with serving(TargetServicer(backend, HoldRegistry(5))) as server:
+        target = TargetConnection(server.address, TOKEN, peer=PEER)
+        reading = asyncio.create_task(_ids(target.stream(generation())))
+        await until(lambda: bool(backend.running))
+        await server.stop(0.0)
+        with pytest.raises(TargetLostError):
+            await reading
+        await target.close()
+
+
+@pytest.mark.parametrize("how", ["closed", "cancelled", "ended"])
+async def test_an_attempt_can_be_given_up_while_it_connects(how):
+    """A replica that does not answer holds nobody who wants to go."""
+    async with await asyncio.start_server(lambda _reader, _writer: asyncio.sleep(60), "127.0.0.1") as mute:
+        target = TargetConnection(f"127.0.0.1:{mute.sockets[0].getsockname()[1]}", TOKEN, peer=PEER)
+        stream = target.stream(generation())
+        reading = asyncio.create_task(_ids(stream))
+        await asyncio.sleep(0.1)
+        assert not reading.done()
+        if how == "closed":
+            await target.close()
+        elif how == "cancelled":
+            reading.cancel()
+        else:
+            stream.end(TargetLeavingError("it goes"))
+        outcome = {"closed": TargetUnavailableError, "cancelled": asyncio.CancelledError, "ended": TargetLeavingError}
+        with pytest.raises(outcome[how]):
+            await asyncio.wait_for(reading, 30)
+        await target.close()
+
+
 async def test_a_target_that_nobody_reached_is_only_unavailable():
     """An attempt that got no connection is to blame for nothing."""
     async with serving() as server:
