@@ -110,7 +110,9 @@ def attached(address: str | None) -> Iterator[AttachedServe]:
     try:
         from ray.serve.context import _get_global_client  # noqa: PLC0415
 
-        logging.getLogger("ray.serve").setLevel(logging.CRITICAL)  # a command's output is its own
+        # A command's output is its own. The other one reports questions to replicas that nobody waits for at the end.
+        for name in ("ray.serve", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         client = _get_global_client(raise_if_no_controller_running=False)
         if client is None:
             raise SetupError(

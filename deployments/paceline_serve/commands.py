@@ -93,7 +93,7 @@ def drain(
     address: _Address = None,
     wait: Annotated[bool, typer.Option(help="Wait until the replica has gone.")] = True,
 ) -> None:
-    """Take a replica out of the fleet without losing an answer; Ray Serve starts another one in its place."""
+    """Take a replica out of the fleet; its answers go on elsewhere, and Ray Serve starts another one in its place."""
     from paceline_serve.drain_command import drain as drain_one  # noqa: PLC0415
 
     raise typer.Exit(drain_one(address, replica, wait=wait))

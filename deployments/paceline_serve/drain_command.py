@@ -1,4 +1,4 @@
-"""``paceline drain``: takes one replica out of the fleet without losing an answer."""
+"""``paceline drain``: takes one replica out of the fleet; its answers go on elsewhere."""
 
 import time
 from collections.abc import Callable
@@ -19,11 +19,14 @@ _EVERY_S = 0.5
 def drain(address: str | None, wanted: str, *, wait: bool) -> int:
     """Drain the replica whose id begins with ``wanted``. Returns the exit code: 1 if it has not gone in time."""
     with attached(address) as serve:
-        row = find_replica(look(serve), wanted)
+        fleet = look(serve)
+        row = find_replica(fleet, wanted)
         name = f"{row.kind.value} {row.replica_id}"
         endpoint = serve.endpoints({}).get(row.replica_id)
         if endpoint is None:
             raise SetupError(f"The address of {name} is not known here; it is {row.state}. Try again.")
+        if gap := gap_without(row, fleet):
+            typer.echo(gap, err=True)
         drain_replica(endpoint)
         typer.echo(f"{name} takes no new work")
         if not wait:
@@ -54,6 +57,21 @@ def find_replica(fleet: FleetStatus, wanted: str) -> ReplicaRow:
             "Change gateway.replicas or release and deploy again; Ray Serve then lets it finish its answers."
         )
     return row
+
+
+def gap_without(row: ReplicaRow, fleet: FleetStatus) -> str | None:
+    """What nobody does until the replica is replaced; None where others do its work."""
+    group = [
+        other for other in fleet.replicas if other.deployment == row.deployment and other.replica_id != row.replica_id
+    ]
+    if any(other.state in {"running", "updating"} for other in group):
+        return None
+    if row.kind is Kind.TARGET:
+        return (
+            "No other target takes requests. Answers that run end here; new ones wait until then and for the "
+            "replacement, at most tunables.max_queue_wait_s, and fail after that."
+        )
+    return f"No other replica of group {row.group} runs. Answers are plain until it is replaced."
 
 
 def progress(row: ReplicaRow) -> str:

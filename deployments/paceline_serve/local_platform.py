@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Self
 import httpx
 
 from paceline.config.schema import DeploymentConfig
-from paceline.errors import SetupError
+from paceline.errors import PacelineError, SetupError
 from paceline_serve.local_ray import LocalRay
 from paceline_serve.names import LIGHT_CPUS
 from paceline_serve.ports import check_ports
+from paceline_serve.start_failure import last_line
 
 if TYPE_CHECKING:
     from paceline_serve.local_serve import LocalServe
@@ -85,8 +86,13 @@ class LocalPlatform:
         return LocalServe()
 
     def _start(self) -> None:
-        self.ray.start()
-        self.serve.apply(self.config)
+        try:
+            self.ray.start()
+            self.serve.apply(self.config)
+        except PacelineError:
+            raise
+        except Exception as error:  # what Ray raises has many types and many lines
+            raise SetupError(f"Ray did not start: {last_line(str(error))}") from error
         give_up_at = time.monotonic() + _READY_WITHIN_S
         while not self._ready():
             self.serve.check_starting()

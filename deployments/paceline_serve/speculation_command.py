@@ -114,7 +114,7 @@ def _in_words(switch: SpeculationSwitch) -> str:
     if not switch.enabled:
         return "speculation is off"
     return (
-        f"speculation is auto; still off: {off} (`paceline speculation auto --group NAME`)"
+        f"speculation is auto, but for {off} (`paceline speculation auto --group NAME` turns one on)"
         if off
         else ("speculation is auto")
     )

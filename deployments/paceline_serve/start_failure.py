@@ -24,7 +24,7 @@ def failure_of(application: Mapping[str, Any], *, before: Collection[str] = ()) 
             return f"{_place_of(message)}{found.group(1)}"[:_MAX_CHARS]
     if application.get("status") == "DEPLOY_FAILED":
         text = [*messages, application.get("message", "")][0]
-        return _place_of(text) + _last_line(text)
+        return _place_of(text) + last_line(text)
     return None
 
 
@@ -48,10 +48,10 @@ def _place_of(message: str) -> str:
 
 def _sentences(message: str) -> str:
     """A message on one line; of a stack trace its end."""
-    return _last_line(message) if _TRACE.search(message) else " ".join(message.split())[:_MAX_CHARS]
+    return last_line(message) if _TRACE.search(message) else " ".join(message.split())[:_MAX_CHARS]
 
 
-def _last_line(message: str) -> str:
+def last_line(message: str) -> str:
     """The end of a stack trace; the trace itself is in Ray's logs."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return (lines[-1] if lines else "the application failed to deploy")[:_MAX_CHARS]

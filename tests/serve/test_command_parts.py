@@ -15,6 +15,7 @@ from rich.console import Console
 from paceline.client.conversation import AnswerFacts
 from paceline.config.load import config_from_mapping, load_config
 from paceline.config.locate import find_config
+from paceline.errors import SetupError
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from paceline_serve import demo
@@ -22,6 +23,7 @@ from paceline_serve.demo import DemoAnswer, Verdicts
 from paceline_serve.local_platform import LocalPlatform, custom_resources, logical_cpus
 from paceline_serve.memory_watch import MemoryWatch
 from paceline_serve.metric_values import metric_value
+from paceline_serve.ports import free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
 from paceline_serve.signals import StopRequestedError, signals_ignored, stop_on_signals
 
@@ -144,6 +146,23 @@ def test_a_web_proxy_does_not_stand_before_the_doors_of_this_machine(monkeypatch
         answering.join()
 
     assert ready
+
+
+def test_a_ray_that_does_not_start_is_told_in_one_sentence(monkeypatch):
+    """Ray says so with a stack trace, such as on a machine that is too busy; nothing of it is left running."""
+    stopped = []
+
+    def start() -> None:
+        raise RuntimeError("Traceback (most recent call last):\n  somewhere\nRuntimeError: the node timed out")
+
+    ports = ServeFlags(http_port=free_port("127.0.0.1"), grpc_port=free_port("127.0.0.1"))
+    platform = LocalPlatform(with_flags(load_config(find_config("local-cpu")), ports))
+    monkeypatch.setattr(platform.ray, "start", start)
+    monkeypatch.setattr(platform.ray, "stop", lambda: stopped.append(True))
+
+    with pytest.raises(SetupError, match=r"^Ray did not start: RuntimeError: the node timed out$"):
+        platform.__enter__()
+    assert stopped
 
 
 def test_the_demo_fails_if_one_claim_does():

@@ -21,7 +21,7 @@ from paceline.rpc.replica_status import (
 )
 from paceline_serve.attached_serve import attached
 from paceline_serve.deploy_schema import render as render_schema
-from paceline_serve.drain_command import find_replica, progress
+from paceline_serve.drain_command import find_replica, gap_without, progress
 from paceline_serve.fleet_status import fleet_status
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET, drafter_app
 from paceline_serve.speculation_command import check_groups, switched, with_switch
@@ -159,6 +159,15 @@ def test_the_beginning_of_an_id_names_a_replica():
         find_replica(fleet(), "x")
     with pytest.raises(ConfigError, match=r"Change gateway\.replicas"):
         find_replica(fleet(), "gate")
+
+
+def test_draining_the_last_one_of_a_group_is_told_what_it_costs():
+    """Also where the others drain already; what others can do costs nothing."""
+    rows = {row.replica_id: row for row in fleet().replicas}
+
+    assert gap_without(rows["t1aa"], fleet()) is None
+    assert "max_queue_wait_s" in (gap_without(rows["t1aa"], fleet({"t1bb": target(draining=True)})) or "")
+    assert "group ngram" in (gap_without(rows["draf"], fleet()) or "")
 
 
 def test_progress_says_what_a_draining_replica_still_has():
