@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from paceline.core.generation import ChoiceStart, ChoiceStats, FinishReason, GenerationChunk
 from paceline.core.model_identity import ModelIdentity
+from paceline.core.plans import Plan
 
 
 @dataclass(slots=True)
@@ -23,9 +24,10 @@ class AnswerProgress:
 
     def __init__(self, num_choices: int) -> None:
         self._choices = [_Choice() for _ in range(num_choices)]
-        self._here: ModelIdentity | None = None  # what the replica of the running attempt serves
+        self._here: tuple[ModelIdentity, Plan] | None = None  # what the running attempt's replica serves, and how
         self._num_parts = 0  # attempts that brought something
         self.identity: ModelIdentity | None = None  # what the first of them ran on; None before the first token
+        self.plan: Plan | None = None  # ... and its plan
         self.advanced = False  # whether the running attempt has brought something
         self.aborted = False  # whether its replica has stopped it
 
@@ -61,9 +63,9 @@ class AnswerProgress:
         for choice in self._choices:
             choice.start = len(choice.token_ids)
 
-    def runs_on(self, identity: ModelIdentity) -> None:
+    def runs_on(self, identity: ModelIdentity, plan: Plan) -> None:
         """The attempt has found a replica."""
-        self._here = identity
+        self._here = identity, plan
 
     def admit(self, batch: Sequence[GenerationChunk]) -> list[GenerationChunk]:
         """Note what has arrived and return what the client gets of it.
@@ -94,7 +96,8 @@ class AnswerProgress:
         if not self.advanced:
             self.advanced = True
             self._num_parts += 1
-            self.identity = self.identity or self._here
+            if self.identity is None and self._here is not None:
+                self.identity, self.plan = self._here
 
 
 def _sum(parts: Sequence[ChoiceStats], *, resumed: int) -> ChoiceStats:

@@ -49,7 +49,7 @@ class AnswerStreams:
             progress.begin()
             try:
                 async with self._place(wish, avoided) as place:
-                    progress.runs_on(place.identity)
+                    progress.runs_on(place.identity, request.plan)
                     attempt = _attempt(request, f"{request_id}/{number}", wish, progress)
                     async with contextlib.aclosing(self._run(place, attempt, progress, tally)) as batches:
                         async for batch in batches:

@@ -49,8 +49,10 @@ def summarise(
     used = next((choice.drafter for choice in choices if choice.drafter), None)
     drafted = sum(choice.drafted for choice in choices)
     route, reason = plan.route, plan.reason
-    if route is Route.PLAIN and plan.drafter and drafted:
-        route, reason = Route.SPECULATIVE, f"{reason}; it was turned on again during the answer"
+    if route is Route.PLAIN and used and drafted:
+        # A plan without a drafter drafts nothing: a later attempt had another one.
+        change = "it was turned on again during the answer" if plan.drafter else "the answer went on with drafts"
+        route, reason = Route.SPECULATIVE, f"{reason}; {change}"
     return AnswerSummary(
         model=identity.name,
         prompt_tokens=prompt_tokens,

@@ -26,10 +26,10 @@ class RequestMetrics:
         self._route = plan.route
         self._metrics.count(catalogue.PROMPT_TOKENS, prompt_tokens)
 
-    def first_token(self) -> None:
-        """The first committed token has arrived."""
-        if self._route is not None:
-            self._metrics.observe(catalogue.FIRST_TOKEN_TIME, self._elapsed_s(), route=self._route.value)
+    def first_token(self, plan: Plan) -> None:
+        """The first committed token has arrived, from an attempt with this plan."""
+        self._route = plan.route
+        self._metrics.observe(catalogue.FIRST_TOKEN_TIME, self._elapsed_s(), route=plan.route.value)
 
     def tokens(self, amount: int) -> None:
         """Committed tokens have arrived."""

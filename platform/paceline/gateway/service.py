@@ -142,7 +142,9 @@ class GatewayService:
         except BaseException as error:
             watch.failed(error)
             raise
-        watch.first_token()
+        # Not the plan of an attempt that brought nothing.
+        generation = replace(generation, plan=progress.plan or generation.plan)
+        watch.first_token(generation.plan)
         self._token_seen = True
         return Answer(
             generation,

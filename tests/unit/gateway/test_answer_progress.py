@@ -2,10 +2,12 @@ import dataclasses
 
 from paceline.core.generation import ChoiceStart, ChoiceStats, FinishReason, GenerationChunk
 from paceline.core.model_identity import ModelIdentity, VocabularyIdentity
+from paceline.core.plans import Plan, Route
 from paceline.gateway.answer_progress import AnswerProgress
 
 IDENTITY = ModelIdentity("tiny", "fp-1", 512, VocabularyIdentity("v", 300, ()), (2,))
 OTHER = dataclasses.replace(IDENTITY, system_fingerprint="fp-2")
+PLAN = Plan(Route.PLAIN, "because")
 COUNTS = ChoiceStats(7, 6, rounds=3, drafted=5, tested=4, accepted=3, drafter="ngram", switches=1, cached_tokens=2)
 
 
@@ -13,9 +15,9 @@ def _chunk(first, ids, text="", *, choice=0, finish=None, stats=None):
     return GenerationChunk("r/1", choice, first, ids, text, 0, finish=finish, stats=stats)
 
 
-def _begin(progress, identity=IDENTITY):
+def _begin(progress, identity=IDENTITY, plan=PLAN):
     progress.begin()
-    progress.runs_on(identity)
+    progress.runs_on(identity, plan)
 
 
 def test_a_request_begins_at_its_prompt_until_something_has_arrived():
@@ -44,6 +46,17 @@ def test_the_first_replica_that_brought_a_token_decides_where_an_answer_goes_on(
         progress.admit([_chunk(0, ids)])
 
     assert progress.fingerprint == "fp-1"
+
+
+def test_the_plan_is_that_of_the_attempt_that_brought_the_first_token():
+    """An attempt that was lost before had no part in the answer."""
+    progress = AnswerProgress(1)
+    for reason, ids in (("lost", ()), ("first", (4,)), ("second", (5,))):
+        _begin(progress, plan=Plan(Route.PLAIN, reason))
+        progress.admit([_chunk(0, ids)])
+
+    assert progress.plan is not None
+    assert progress.plan.reason == "first"
 
 
 def test_an_abort_is_not_for_the_client():

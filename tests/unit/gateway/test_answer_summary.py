@@ -69,6 +69,14 @@ def test_an_answer_is_speculative_if_drafts_were_verified_in_it():
     assert mixed.reason == "the operator turned speculation off; it was turned on again during the answer"
 
 
+def test_an_answer_that_goes_on_with_drafts_does_not_call_itself_plain():
+    """Its first replica had no drafter, the next one had."""
+    summary = _summarise(_stats(), plan=Plan(Route.PLAIN, "no drafter group is live"))
+
+    assert (summary.route, summary.drafter) == (Route.SPECULATIVE, "ngram")
+    assert summary.reason == "no drafter group is live; the answer went on with drafts"
+
+
 def test_resumes_are_the_worst_choices():
     """One resume moves all choices, so they are not added."""
     assert _summarise(_stats(resumed=1), _stats(resumed=1)).resumed == 1

@@ -73,6 +73,23 @@ async def test_the_route_follows_wish_and_deployment(wish, tunables, route, budg
     assert (summary.route, summary.reason) == (route, plan.reason)
 
 
+async def test_the_route_is_that_of_the_attempt_that_answered():
+    """One that was lost before its first token had another plan, and no part in the answer."""
+    metrics = Metrics(strict=True)
+    pool = stub_pool.StubPool(failures=[(0, TargetLostError("it died"))], delay_s=0.02)
+    service = stub_pool.make_service(pool, metrics=metrics)
+    answering = asyncio.create_task(_run(service))
+    await pool.busy.wait()
+    service.apply_tunables(Tunables(speculation_enabled=False))
+    _, summary = await answering
+
+    first, second = (request.plan for request in pool.requests)
+    assert (first.route, second.route) == (Route.SPECULATIVE, Route.PLAIN)
+    assert summary.reason.startswith(second.reason)
+    labels = {"door": "http", "mode": "auto", "finish": "length"}
+    assert metrics.value(catalogue.REQUESTS, route="plain", **labels) == 1
+
+
 @pytest.mark.parametrize("off", [{"speculation_enabled": False}, {"disabled_groups": ("ngram",)}], ids=["all", "group"])
 async def test_the_kill_switch_beats_every_wish(off):
     """The plan is plain and says who wanted that; it keeps the group for when it is turned on again."""
