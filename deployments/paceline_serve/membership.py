@@ -44,11 +44,18 @@ class Membership:
             for watcher in self._watchers.get(deployment, ()):
                 watcher(members)
 
-    def watch(self, deployment: str, watcher: Watcher) -> None:
-        """Call ``watcher`` now and after every change. It must not block or raise."""
+    def watch(self, deployment: str, watcher: Watcher) -> Callable[[], None]:
+        """Call ``watcher`` now and after every change. It must not block or raise. Returns what ends this."""
         with self._lock:
-            self._watchers.setdefault(deployment, []).append(watcher)
+            watchers = self._watchers.setdefault(deployment, [])
+            watchers.append(watcher)
             watcher(self._members.get(deployment, ()))
+
+        def end() -> None:
+            with self._lock:
+                watchers.remove(watcher)
+
+        return end
 
 
 MEMBERSHIP = Membership()

@@ -85,6 +85,7 @@ class DrafterLinks:
         self._watch = watch
         self._loop = asyncio.get_running_loop()
         self._drafters: dict[str, tuple[str, RemoteDrafter]] = {}  # method and link by group
+        self._unwatch: dict[str, Callable[[], None]] = {}  # by group
         self._watched: set[str] = set()  # groups, also former ones: Ray Serve goes on telling of them
 
     def apply(self, groups: Mapping[str, str]) -> None:
@@ -92,6 +93,7 @@ class DrafterLinks:
         for group, (method, drafter) in list(self._drafters.items()):
             if groups.get(group) != method:
                 del self._drafters[group]
+                self._unwatch.pop(group)()
                 self._user.remove_drafter(group, drafter.shutdown)
                 logger.info("drafter group %s has left", group)
         for group, method in groups.items():
@@ -116,7 +118,7 @@ class DrafterLinks:
         if group not in self._watched:
             self._watched.add(group)
             self._watch(group)
-        self._membership.watch(drafter_deployment(group), _endpoints_setter(group, drafter))
+        self._unwatch[group] = self._membership.watch(drafter_deployment(group), _endpoints_setter(group, drafter))
 
 
 def _endpoints_setter(group: str, drafter: RemoteDrafter) -> Callable[[Members], None]:

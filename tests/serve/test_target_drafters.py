@@ -96,6 +96,18 @@ async def test_a_group_that_has_left_is_let_go_before_its_link_is_shut(parts):
     assert link.is_shut
 
 
+async def test_a_group_that_has_left_is_followed_no_longer(parts):
+    """However often groups come and go, nothing of the former ones stays."""
+    links, engine, membership, _ = parts
+    links.apply({"a": "ngram"})
+    link = engine.links["a"]
+    links.apply({})
+
+    membership.record("drafter-a", _replica("127.0.0.1:4"))
+
+    assert link.addresses == []
+
+
 async def test_a_group_that_comes_back_gets_a_new_link_to_the_replicas_that_are_there(parts):
     """Ray Serve goes on telling of it meanwhile, so it is watched once."""
     links, engine, membership, watched = parts
