@@ -14,7 +14,14 @@ from paceline.config.schema import PeerConfig, Tunables
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.core.model_identity import ModelIdentity
-from paceline.errors import TargetLeavingError, TargetLostError, TargetUnavailableError
+from paceline.errors import (
+    CacheCorruptionError,
+    EngineFailedError,
+    StreamGapError,
+    TargetLeavingError,
+    TargetLostError,
+    TargetUnavailableError,
+)
 from paceline.gateway.place_queue import Lease, PlaceQueue
 from paceline.gateway.target_pool import PlaceWish, PoolSnapshot
 from paceline.telemetry import catalogue
@@ -127,6 +134,9 @@ class ServeTargetPool:
             self._fleet.failed(replica_id)
             if isinstance(error, TargetLostError) and target.leaving_for_s > _KNOWN_FOR_S:
                 raise TargetLeavingError(f"replica {replica_id} has gone: {error.args[0]}") from error
+            raise
+        except (EngineFailedError, CacheCorruptionError, StreamGapError):
+            self._fleet.failed(replica_id)  # one whose steps fail looks idle, and would get every request
             raise
 
     def identity_of(self, replica_id: str) -> ModelIdentity:

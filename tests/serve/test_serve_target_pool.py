@@ -13,6 +13,7 @@ from paceline.config.schema import PeerConfig, Tunables
 from paceline.core.load import DrafterGroupStatus, TargetLoad
 from paceline.errors import (
     ContextLengthExceededError,
+    EngineFailedError,
     TargetLeavingError,
     TargetLostError,
     TargetUnavailableError,
@@ -210,9 +211,10 @@ async def test_a_request_cancelled_before_its_first_token_frees_everything():
         await until(lambda: fleet.handle.reserved == 0 and not backend.running, timeout_s=1.0)
 
 
-async def test_an_attempt_that_fails_before_its_first_token_goes_to_another_replica():
+@pytest.mark.parametrize("error", [TargetUnavailableError("it is going down"), EngineFailedError("a step raised")])
+async def test_an_attempt_that_fails_before_its_first_token_goes_to_another_replica(error):
     """A broken replica costs the client nothing, and is avoided afterwards."""
-    broken = StubBackend(error=TargetUnavailableError("it is going down"))
+    broken = StubBackend(error=error)
     healthy = StubBackend()
     async with _fleet(a=broken, b=healthy) as fleet:
         first = await _ids(_stream(fleet, generation("x/1")))
