@@ -68,13 +68,20 @@ def test_every_group_is_listed_and_the_one_that_does_not_fit_says_why(url):
 
 
 def test_a_remote_draft_model_drafts(url):
-    """A request that names the group is drafted by it, and has the text that plain decoding has."""
-    plain = _ask(url, mode="off")
-    drafted = _ask(url, mode="on", drafter="draft-model")
+    """A request that names the group is drafted by it, and has the text that plain decoding has.
 
-    assert drafted["choices"][0]["text"] == plain["choices"][0]["text"]
-    assert drafted["paceline"]["drafter"] == "draft-model"
-    assert drafted["usage"]["completion_tokens_details"]["accepted_prediction_tokens"] > 0
+    Where other work keeps the cores, drafts of a short answer may all come too late, so it is asked for again.
+    """
+    plain = _ask(url, mode="off")
+    give_up_at = time.monotonic() + 120
+    accepted = 0
+    while not accepted:
+        assert time.monotonic() < give_up_at, "no draft has been accepted"
+        drafted = _ask(url, mode="on", drafter="draft-model")
+        accepted = drafted["usage"]["completion_tokens_details"]["accepted_prediction_tokens"]
+
+        assert drafted["choices"][0]["text"] == plain["choices"][0]["text"]
+        assert drafted["paceline"]["drafter"] == "draft-model"
 
 
 def test_a_group_that_does_not_fit_costs_its_requests_the_speed_only(url):
