@@ -30,6 +30,7 @@ class AttemptWatch:
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._wrote_at = self._loop.time()
         self._fault: PacelineError | None = None
+        self._sign: asyncio.Task[None] | None = None  # the newest one; checks do not wait for it to get out
         self.num_messages = 0  # with tokens
 
     @contextlib.asynccontextmanager
@@ -46,6 +47,8 @@ class AttemptWatch:
                     yield
                 finally:
                     ticking.cancel()
+                    if self._sign is not None:
+                        self._sign.cancel()
         except TimeoutError:
             if self._fault is not None:
                 raise self._fault from None
@@ -73,19 +76,23 @@ class AttemptWatch:
             while True:
                 await asyncio.sleep(self._wait_s())
                 check()
-                await self._give_sign()
+                is_silent = self._loop.time() - self._wrote_at >= self._every_s
+                if self._signs and is_silent and not self._writing.locked():
+                    self._sign = asyncio.create_task(self._give_sign(limit))
         except PacelineError as fault:
-            self._fault = fault
-        except aio.BaseError as error:  # the call is over, though its handler may not know yet
-            self._fault = TargetUnavailableError(f"its gateway cannot be reached: {type(error).__name__}")
-        if not limit.expired():
-            limit.reschedule(self._loop.time())
+            self._end(fault, limit)
 
     def _wait_s(self) -> float:
         silent_s = self._loop.time() - self._wrote_at
         return max(self._every_s - silent_s, self._every_s / 2)
 
-    async def _give_sign(self) -> None:
-        is_silent = self._loop.time() - self._wrote_at >= self._every_s
-        if self._signs and is_silent and not self._writing.locked():
+    async def _give_sign(self, limit: asyncio.Timeout) -> None:
+        try:
             await self._send(target_pb2.StreamResponse())
+        except aio.BaseError as error:  # the call is over, though its handler may not know yet
+            self._end(TargetUnavailableError(f"its gateway cannot be reached: {type(error).__name__}"), limit)
+
+    def _end(self, fault: PacelineError, limit: asyncio.Timeout) -> None:
+        self._fault = fault
+        if not limit.expired():
+            limit.reschedule(self._loop.time())

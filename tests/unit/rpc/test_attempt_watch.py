@@ -115,6 +115,16 @@ async def test_errors_and_cancels_of_the_block_pass_through():
         await task
 
 
+async def test_checks_do_not_wait_for_a_sign_that_does_not_get_out():
+    """The other end may stop reading just where only a sign is left to write."""
+    wire, checks = Wire(), []
+    wire.flows.clear()
+    watch = AttemptWatch(wire.write, signs=True, every_s=0.01)
+    async with watch.running(lambda: checks.append(1), None):
+        await until(lambda: len(checks) >= 4)
+    assert wire.sent == []
+
+
 async def test_messages_are_written_one_at_a_time():
     """A sign of life never comes between the start and the end of another message."""
     busy, most = 0, 0
