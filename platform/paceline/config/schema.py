@@ -294,6 +294,13 @@ class DeploymentConfig(Section):
         return self
 
     @model_validator(mode="after")
+    def _check_disabled_groups(self) -> "DeploymentConfig":
+        if unknown := sorted(set(self.tunables.disabled_groups) - self.drafters.keys()):
+            known = ", ".join(self.drafters) or "none"
+            raise ValueError(f"tunables.disabled_groups: no group is named {', '.join(unknown)}. Groups: {known}")
+        return self
+
+    @model_validator(mode="after")
     def _check_shape(self) -> "DeploymentConfig":
         if self.verifier == "block" and self.tunables.draft_top_k > 1:
             raise ValueError("verifier 'block' takes chains only: set tunables.draft_top_k to 1, or another verifier")

@@ -125,6 +125,14 @@ def test_sections_are_frozen_and_closed(section):
     assert section.model_config["extra"] == "forbid"
 
 
+def test_a_disabled_group_must_exist():
+    """A misspelt name would leave the group drafting; the message lists the groups."""
+    drafters = {"ngram": {"method": "ngram"}}
+    with pytest.raises(ValidationError, match=r"no group is named ngarm\. Groups: ngram"):
+        DeploymentConfig(drafters=drafters, tunables={"disabled_groups": ["ngarm"]})
+    assert DeploymentConfig(drafters=drafters, tunables={"disabled_groups": ["ngram"]}).tunables.disabled_groups
+
+
 def test_block_verification_refuses_trees():
     """Block verification is defined on chains; the message says what to change."""
     trees = {"draft_top_k": 2}
