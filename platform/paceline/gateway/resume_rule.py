@@ -10,9 +10,10 @@
 | OverloadedError of a target | an answer to go on with | a refusal |
 | anything else, and whatever it got no place for before the answer had begun | - | the end |
 
-A loss may be the request's own fault: the second one in an attempt that had committed nothing ends the request, and
-so does the fourth of any kind. Replicas that refuse are tried a few times in a row: seconds for a new
-request, which its client can send again, longer for an answer that has begun.
+A loss may be the request's own fault: the second one in an attempt that had committed nothing ends the request. An
+answer that has begun is given one more, because a neighbour may have been the cause. The fourth loss of any kind ends
+all. Replicas that refuse are tried a few times in a row: seconds for a new request, which its client can send again,
+longer for an answer that has begun.
 """
 
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from paceline.errors import (
 )
 
 MAX_LOSSES = 4
+MAX_LOSSES_NEW = 2
+MAX_LOSSES_BEGUN = 3
 MAX_REFUSALS = 5
 MAX_REFUSALS_BEGUN = 30
 
@@ -70,7 +73,7 @@ def after_failure(error: PacelineError, tally: Tally, *, placed: bool, begun: bo
         return Further(tally, "leaving", _GONE_S, 0.0)
     is_unavailable = isinstance(error, TargetUnavailableError)
     if isinstance(error, _LOSSES) or (is_unavailable and advanced):
-        return _after_loss(error, tally, advanced=advanced)
+        return _after_loss(error, tally, begun=begun, advanced=advanced)
     if begun and (is_unavailable or isinstance(error, OverloadedError)):
         return _after_refusal(error, tally, MAX_REFUSALS_BEGUN)
     if placed and is_unavailable:
@@ -78,9 +81,10 @@ def after_failure(error: PacelineError, tally: Tally, *, placed: bool, begun: bo
     raise error
 
 
-def _after_loss(error: PacelineError, tally: Tally, *, advanced: bool) -> Further:
+def _after_loss(error: PacelineError, tally: Tally, *, begun: bool, advanced: bool) -> Further:
     losses = tally.losses + 1
-    if losses >= MAX_LOSSES or (losses >= 2 and not advanced):
+    in_vain = MAX_LOSSES_BEGUN if begun else MAX_LOSSES_NEW
+    if losses >= MAX_LOSSES or (losses >= in_vain and not advanced):
         raise RequestAbandonedError(losses) from error
     gone = isinstance(error, TargetUnavailableError)
     return Further(Tally(losses), "lost", _GONE_S if gone else _FAILED_S, 0.0)

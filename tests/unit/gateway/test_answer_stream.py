@@ -211,16 +211,16 @@ def test_no_replica_to_go_on_on_is_an_error_and_no_end():
     assert len(received.ids[0]) == 8
 
 
-@pytest.mark.parametrize("before", [0, 2])
-def test_a_request_that_kills_twice_is_refused(before):
-    """Two deaths, whether the first came before its first token or in mid-answer; the error says so."""
+@pytest.mark.parametrize(("before", "deaths"), [(0, 2), (2, 3)])
+def test_a_request_that_kills_its_targets_is_refused(before, deaths):
+    """After two deaths, after three where the first came in mid-answer; the error says so."""
     metrics = Metrics(strict=True)
     received, pool = _run(fail_with=LOST, fail_after=before, metrics=metrics)
 
     assert isinstance(received.error, RequestAbandonedError)
-    assert len(pool.requests) == 2
+    assert len(pool.requests) == deaths
     assert received.finishes == [""]
-    assert _counted(metrics, catalogue.RESUMES if before else catalogue.RETRIES) == {"lost": 1}
+    assert _counted(metrics, catalogue.RESUMES if before else catalogue.RETRIES) == {"lost": deaths - 1}
     assert _counted(metrics, catalogue.RETRIES if before else catalogue.RESUMES) == {}
 
 

@@ -71,10 +71,13 @@ def test_what_is_not_tried_again(error, state):
 
 
 @pytest.mark.parametrize("error", [LOST, FAILED, CORRUPT, GAP])
-def test_the_second_loss_in_a_row_abandons_the_request(error):
-    """A request that kills its target twice is not given a third one, whether the first attempt got on or not."""
+def test_the_second_loss_in_vain_abandons_a_new_request(error):
+    """A request that kills its target twice is not given a third one; an answer that has begun is given one more."""
+    assert _after(error, Tally(losses=1), begun=True).tally.losses == 2
+    with pytest.raises(RequestAbandonedError, match="3 times"):
+        _after(error, Tally(losses=2), begun=True)
     with pytest.raises(RequestAbandonedError, match="2 times") as caught:
-        _after(error, Tally(losses=1), begun=True)
+        _after(error, Tally(losses=1))
     assert caught.value.__cause__ is error
 
 
