@@ -97,6 +97,19 @@ class DraftOpening:
 
 
 @dataclass(frozen=True, slots=True)
+class FeatureBlock:
+    """Hidden states of the target for the newest tokens of a session, as they travel.
+
+    The feature *of token t* is what the target computed at token t - 1: with both a head predicts token t + 1. The
+    first token of a text has none. ``data`` is ``[count, size]`` bfloat16, row-major, little-endian; the rows belong
+    to the last ``count`` tokens of a request's ``new_token_ids``.
+    """
+
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class DraftRequest:
     """Brings a session up to date and asks for the next proposal, in one go.
 
@@ -110,6 +123,7 @@ class DraftRequest:
     new_token_ids: tuple[int, ...]
     budget: DraftBudget
     deadline_ms: int = 0  # how long the answer is of use, as a duration; 0: no limit
+    features: FeatureBlock | None = None  # None: the method needs none, or reads them where the target keeps them
 
     @property
     def context_length(self) -> int:

@@ -21,3 +21,15 @@ class ModelIdentity:
     context_length: int
     vocabulary: VocabularyIdentity
     eos_token_ids: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureFacts:
+    """Which hidden state a target keeps, or a drafter wants, for every token.
+
+    ``kind`` is ``last`` (after the final norm) or ``fused:`` and the fingerprint of what fuses several layers into
+    one vector (EAGLE-3). Only equal ones fit.
+    """
+
+    kind: str
+    size: int

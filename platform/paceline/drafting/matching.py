@@ -6,7 +6,7 @@ the target's, so its drafts are ids of that vocabulary by construction.
 
 from dataclasses import dataclass
 
-from paceline.core.model_identity import VocabularyIdentity
+from paceline.core.model_identity import FeatureFacts, VocabularyIdentity
 from paceline.errors import LinkRefusedError
 
 
@@ -16,6 +16,7 @@ class TargetFacts:
 
     vocabulary: VocabularyIdentity
     context_length: int  # longest context that it serves, in tokens
+    features: tuple[FeatureFacts, ...] = ()  # that it keeps and can send
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class DrafterFacts:
     vocabulary: VocabularyIdentity | None = None
     context_length: int | None = None
     weights_version: str = ""  # empty where the method has no weights
+    feature: FeatureFacts | None = None  # that it needs with every token
 
 
 def check_match(target: TargetFacts, drafter: DrafterFacts, *, group: str) -> None:
@@ -40,6 +42,9 @@ def check_match(target: TargetFacts, drafter: DrafterFacts, *, group: str) -> No
         _check_vocabulary(target.vocabulary, drafter.vocabulary)
     if drafter.context_length is not None and drafter.context_length < target.context_length:
         raise LinkRefusedError("context_length", str(target.context_length), str(drafter.context_length))
+    if drafter.feature is not None and drafter.feature not in target.features:
+        kept = ", ".join(f"{feature.kind} of {feature.size}" for feature in target.features) or "none"
+        raise LinkRefusedError("features", kept, f"{drafter.feature.kind} of {drafter.feature.size}")
 
 
 def _check_vocabulary(target: VocabularyIdentity, drafter: VocabularyIdentity) -> None:

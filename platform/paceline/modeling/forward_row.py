@@ -19,6 +19,9 @@ class ForwardRow:
     that token, at the position that its depth gives, and sees that token's context and its own ancestors.
     The tree may begin before ``start``: its first nodes then have K/V from an earlier pass. Empty: all tokens
     follow one another.
+
+    Places ``[0, first)`` are no part of the context: no query sees them, and positions stay those of the sequence.
+    ``first`` is at most ``start``.
     """
 
     token_ids: Sequence[int]
@@ -26,6 +29,7 @@ class ForwardRow:
     table: PageTable
     num_logits: int
     parents: Sequence[int] = ()
+    first: int = 0
 
     @property
     def stop(self) -> int:

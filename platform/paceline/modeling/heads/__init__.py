@@ -1,0 +1,1 @@
+"""Draft heads: small networks over the target's hidden states."""
