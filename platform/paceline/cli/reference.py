@@ -189,8 +189,8 @@ def _type_text(annotation: Any) -> str:
         return ", ".join(f"`{value}`" for value in get_args(annotation))
     if get_origin(annotation) is UnionType:
         return " or ".join(_type_text(part) for part in get_args(annotation) if part is not NoneType)
-    words = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}
-    return words.get(annotation, f"`{annotation}`")
+    words = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`", Any: "any value"}
+    return words.get(annotation, "section")
 
 
 def _default_text(field: FieldInfo) -> str:

@@ -54,9 +54,19 @@ def _with_folders(content: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
         placed["model"] = _with_folder(model, "source", base)
     if isinstance(drafters, Mapping):
         placed["drafters"] = {
-            name: _with_folder(group, "model", base) if isinstance(group, Mapping) else group
+            name: _with_level_folders(group, base) if isinstance(group, Mapping) else group
             for name, group in drafters.items()
         }
+    return placed
+
+
+def _with_level_folders(group: Mapping[str, Any], base: Path) -> Mapping[str, Any]:
+    """A drafter group with its own model's folder, and those of a cascade's levels, named in full."""
+    placed, levels = dict(_with_folder(group, "model", base)), group.get("levels")
+    if isinstance(levels, list):
+        placed["levels"] = [
+            _with_folder(level, "model", base) if isinstance(level, Mapping) else level for level in levels
+        ]
     return placed
 
 
@@ -129,11 +139,13 @@ def _expected_values(detail: ErrorDetails) -> list[str]:
 
 
 def _section_at(location: tuple[int | str, ...]) -> type[BaseModel] | None:
-    """The section that lies at a path; the names of drafter groups are part of the path."""
+    """The section that lies at a path; the names of drafter groups and the places of levels are part of the path."""
     annotation: Any = DeploymentConfig
     for part in location:
         if get_origin(annotation) is dict:
             annotation = get_args(annotation)[1]
+        elif get_origin(annotation) is tuple:
+            annotation = get_args(annotation)[0]
         elif isinstance(annotation, type) and issubclass(annotation, BaseModel) and part in annotation.model_fields:
             annotation = annotation.model_fields[str(part)].annotation
         else:

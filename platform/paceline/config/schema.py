@@ -6,7 +6,7 @@ and autoscaling take effect beside them.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -19,15 +19,25 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
-# Options of one drafting method that the other one does not have.
-_FOREIGN_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
+_OUTSIDE_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_MODEL_OPTIONS = frozenset({"model", "revision", "dtype", "num_layers", "kv_cache_tokens", "max_law_tokens"})
+_FEWEST_LEVELS = 2
+_OUTSIDE = "package.module:Class"
+# Drafting methods with the options that each has beside those of every group.
+METHOD_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "ngram": frozenset({"model", "revision", "dtype", "num_layers", "kv_cache_tokens", "max_law_tokens"}),
-        "draft_model": frozenset({"min_match_tokens", "max_match_tokens"}),
+        "ngram": frozenset({"min_match_tokens", "max_match_tokens"}),
+        "draft_model": _MODEL_OPTIONS,
+        "cascade": frozenset({"levels"}),
     }
 )
+_OUTSIDE_OPTIONS = frozenset({"options"})
+_ALL_OPTIONS = _OUTSIDE_OPTIONS.union(*METHOD_OPTIONS.values())
+# Of a group, and of no level inside a cascade.
+_GROUP_OPTIONS = frozenset({"place", "replicas", "resources", "threads", "session_ttl_s"})
 
 
 # Ray refuses them among custom ones.
@@ -99,11 +109,30 @@ Resources = dict[Annotated[str, AfterValidator(_check_custom)], Annotated[float,
 """Custom resources of Ray by name."""
 
 
+def is_outside_class(method: str) -> bool:
+    """Whether a method is a drafter from outside the library, written as ``package.module:Class``."""
+    return _OUTSIDE_CLASS.fullmatch(method) is not None
+
+
+def _check_method(method: str) -> str:
+    if method in METHOD_OPTIONS or is_outside_class(method):
+        return method
+    expected = ", ".join(f"'{name}'" for name in METHOD_OPTIONS)
+    raise PydanticCustomError(
+        "literal_error", "Input should be {expected}", {"expected": f"{expected} or '{_OUTSIDE}'"}
+    )
+
+
+def _foreign_options(method: str) -> frozenset[str]:
+    """Options that only other methods have."""
+    return _ALL_OPTIONS - METHOD_OPTIONS.get(method, _OUTSIDE_OPTIONS)
+
+
 class DrafterConfig(Section):
     """One drafter group: all replicas of one method with the same weights."""
 
-    method: Literal["ngram", "draft_model"]
-    """Drafting method."""
+    method: Annotated[str, AfterValidator(_check_method)]
+    """Drafting method: `ngram`, `draft_model`, `cascade`, or a class of your own as `package.module:Class`."""
     place: Literal["remote", "in_process"] = "remote"
     """Replicas of their own behind gRPC, or inside each target replica."""
     replicas: int = Field(default=1, ge=0, le=256)
@@ -128,6 +157,10 @@ class DrafterConfig(Section):
     """ngram only: shortest suffix that counts as a match."""
     max_match_tokens: int = Field(default=8, ge=1, le=64)
     """ngram only: longest suffix that is looked up."""
+    levels: tuple["DrafterConfig", ...] = Field(default=(), max_length=4)
+    """cascade only: two to four methods with their options, cheap first; each corrects what the one before proposes."""
+    options: dict[str, Any] = Field(default_factory=dict)
+    """package.module:Class only: keyword arguments that the class is made with."""
     session_ttl_s: float = Field(default=60.0, gt=0)
     """Remote only: a session without traffic for this long is dropped."""
 
@@ -135,8 +168,10 @@ class DrafterConfig(Section):
     def _check_method(self) -> "DrafterConfig":
         if self.method == "draft_model" and self.model is None:
             raise ValueError("a draft_model group needs 'model': a name, a folder or a hub id")
-        if foreign := sorted(self.model_fields_set & _FOREIGN_OPTIONS[self.method]):
+        if foreign := sorted(self.model_fields_set & _foreign_options(self.method)):
             raise ValueError(f"a group of method {self.method} has no {', '.join(foreign)}; remove the key")
+        if self.method == "cascade":
+            _check_levels(self.levels)
         if self.min_match_tokens > self.max_match_tokens:
             raise ValueError("min_match_tokens must not exceed max_match_tokens")
         return self
@@ -144,7 +179,25 @@ class DrafterConfig(Section):
     @model_serializer(mode="wrap")
     def _dump_own_options(self, dump: SerializerFunctionWrapHandler) -> dict[str, Any]:
         # A dump is read again, by replicas and as a file; another method's defaults would be refused there.
-        return {name: value for name, value in dump(self).items() if name not in _FOREIGN_OPTIONS[self.method]}
+        foreign = _foreign_options(self.method)
+        own = {name: value for name, value in dump(self).items() if name not in foreign}
+        if self.levels:
+            own["levels"] = [{k: v for k, v in level.items() if k not in _GROUP_OPTIONS} for level in own["levels"]]
+        return own
+
+
+def _check_levels(levels: Sequence[DrafterConfig]) -> None:
+    if len(levels) < _FEWEST_LEVELS:
+        raise ValueError("a cascade needs 'levels': two or more drafters, cheap first, such as ngram and draft_model")
+    for place, level in enumerate(levels):
+        if surplus := sorted(level.model_fields_set & _GROUP_OPTIONS):
+            raise ValueError(
+                f"level {place + 1} has {', '.join(surplus)}, which the whole cascade has; move the key up"
+            )
+        if level.method not in {"draft_model", "ngram"} and not is_outside_class(level.method):
+            raise ValueError(f"level {place + 1} is {level.method}: levels are ngram, draft_model or {_OUTSIDE}")
+        if place and level.method != "draft_model":
+            raise ValueError(f"level {place + 1} is {level.method}: a level that corrects another is a draft_model")
 
 
 class AutoscalingConfig(Section):
@@ -304,6 +357,17 @@ class DeploymentConfig(Section):
     def _check_shape(self) -> "DeploymentConfig":
         if self.verifier == "block" and self.tunables.draft_top_k > 1:
             raise ValueError("verifier 'block' takes chains only: set tunables.draft_top_k to 1, or another verifier")
+        return self
+
+    @model_validator(mode="after")
+    def _check_cascades(self) -> "DeploymentConfig":
+        # How long a cascade takes depends on what it draws; over a link that would decide which draws are used.
+        remote = [name for name, group in self.drafters.items() if (group.method, group.place) == ("cascade", "remote")]
+        if remote and self.verifier != "coupled":
+            raise ValueError(
+                f"drafter group '{remote[0]}': with verifier '{self.verifier}' a cascade works inside the target only; "
+                "set its place to in_process, or take verifier 'coupled'"
+            )
         return self
 
     @model_validator(mode="after")

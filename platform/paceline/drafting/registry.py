@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from paceline.config.schema import DrafterConfig
+from paceline.config.schema import DrafterConfig, is_outside_class
+from paceline.drafting.cascade_facts import cascade_facts, check_level
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from paceline.modeling.runner import ModelRunner
 
 _PAGE_SIZE = 16  # tokens per K/V page of a drafter
 
@@ -34,9 +38,22 @@ def _ngram(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:  
     return BuiltDrafter(drafter, DrafterFacts("ngram", group))
 
 
+class _LoadedDraftModel(NamedTuple):
+    runner: "ModelRunner"
+    eos_token_ids: tuple[int, ...]
+    facts: DrafterFacts
+
+
 def _draft_model(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+    from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415  # lazy, as above
+
+    runner, eos_token_ids, facts = _load_draft_model(group, config, device=device)
+    drafter = DraftModelDrafter(runner, eos_token_ids=eos_token_ids, max_law_tokens=config.max_law_tokens)
+    return BuiltDrafter(drafter, facts)
+
+
+def _load_draft_model(group: str, config: DrafterConfig, *, device: str) -> _LoadedDraftModel:
     # Torch and Transformers take seconds to import; n-gram replicas never need them.
-    from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415
     from paceline.modeling.loader import load_model  # noqa: PLC0415
     from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
     from paceline.modeling.runner import ModelRunner  # noqa: PLC0415
@@ -48,12 +65,39 @@ def _draft_model(group: str, config: DrafterConfig, *, device: str) -> BuiltDraf
     loaded = load_model(folder, dtype=config.dtype, device=device, num_layers=config.num_layers)
     tokenizer = TextTokenizer.load(folder, vocab_size=loaded.vocab_size)
     runner = ModelRunner(loaded, num_pages=-(-config.kv_cache_tokens // _PAGE_SIZE), page_size=_PAGE_SIZE)
-    drafter = DraftModelDrafter(runner, eos_token_ids=tokenizer.eos_token_ids, max_law_tokens=config.max_law_tokens)
     facts = DrafterFacts("draft_model", group, tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
-    return BuiltDrafter(drafter, facts)
+    return _LoadedDraftModel(runner, tokenizer.eos_token_ids, facts)
 
 
-DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType({"ngram": _ngram, "draft_model": _draft_model})
+def _cascade(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+    from paceline.drafting.cascade import CascadeDrafter  # noqa: PLC0415  # lazy, as above
+
+    built = build_drafter(group, config.levels[0], device=device)
+    for level, section in enumerate(config.levels[1:], 1):
+        runner, eos_token_ids, facts = _load_draft_model(group, section, device=device)
+        check_level(facts, built.facts, group=group, level=level)
+        drafter = CascadeDrafter(
+            runner,
+            built.drafter,
+            eos_token_ids=eos_token_ids,
+            group=group,
+            level=level,
+            max_law_tokens=section.max_law_tokens,
+        )
+        built = BuiltDrafter(drafter, cascade_facts(facts, built.facts))
+    return built
+
+
+def _outside(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+    from paceline.drafting.outside import facts_of, make_outside  # noqa: PLC0415  # lazy, as above
+
+    drafter = make_outside(config.method, config.options, device)
+    return BuiltDrafter(drafter, facts_of(drafter, group))
+
+
+DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType(
+    {"ngram": _ngram, "draft_model": _draft_model, "cascade": _cascade}
+)
 
 
 def build_drafter(group: str, config: DrafterConfig, *, device: str = "cpu") -> BuiltDrafter:
@@ -62,9 +106,12 @@ def build_drafter(group: str, config: DrafterConfig, *, device: str = "cpu") -> 
     Does not compare it with the target: a replica behind a link is checked at each handshake.
     Raises ConfigError for an unknown method.
     """
-    factory = DRAFTERS.get(config.method)
+    factory = _outside if is_outside_class(config.method) else DRAFTERS.get(config.method)
     if factory is None:
-        raise ConfigError(f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}.")
+        raise ConfigError(
+            f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}; "
+            "a class of your own is named as package.module:Class."
+        )
     return factory(group, config, device=device)
 
 

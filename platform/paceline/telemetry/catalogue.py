@@ -2,8 +2,8 @@
 
 Counters live in the hot path; rates and ratios are left to the query, which the doc text gives where one
 is wanted. Every process exports the whole catalogue and records its own part: gateways ``gateway.*``; targets
-``engine.*``, ``spec.*``, ``link.*`` and, for drafters inside them, ``drafter.failures``; drafter replicas
-``drafter.*``. A metric without labels that a process does not record stays at 0 there.
+``engine.*``, ``spec.*``, ``link.*`` and, for drafters inside them, ``drafter.failures`` and ``drafter.cascade_*``;
+drafter replicas ``drafter.*``. A metric without labels that a process does not record stays at 0 there.
 """
 
 from paceline.telemetry.instruments import Counter, Gauge, Histogram, Instrument, Label
@@ -18,6 +18,7 @@ _POSITION = Label(
     "Place of a draft in its proposal; 0 is the first.",
     tuple(str(position) for position in range(MAX_POSITION)),
 )
+_LEVEL = Label("level", "Place of the level in its cascade; 0, the cheapest, corrects nothing.", ("1", "2", "3"))
 _ROUTE = Label("route", "How the request was decoded.", ("plain", "speculative"))
 _MODE = Label("mode", "What the request asked for in `speculation.mode`.", ("auto", "on", "off"))
 _DOOR = Label("door", "Public API that the request came through.", ("http", "grpc"))
@@ -274,6 +275,32 @@ DRAFTER_DROPS = Counter(
 DRAFTER_FAILURES = Counter("drafter.failures", "{call}", "Calls in which the method raised.", (_DRAFTER_GROUP,))
 DRAFT_TIME = Histogram(
     "drafter.draft_time", "s", "Time of one unit of drafting work.", (_DRAFTER_GROUP,), _STEP_BUCKETS
+)
+CASCADE_PASSES = Counter(
+    "drafter.cascade_passes",
+    "{pass}",
+    "Passes of a model over what the level below it proposed.",
+    (_DRAFTER_GROUP, _LEVEL),
+)
+CASCADE_KEPT_TOKENS = Counter(
+    "drafter.cascade_kept_tokens",
+    "{token}",
+    "Drafts of the level below that the model would have made itself. Tokens per pass: "
+    "1 + rate(paceline_drafter_cascade_kept_tokens_total[5m]) / rate(paceline_drafter_cascade_passes_total[5m]), "
+    "where one session drafts at a time.",
+    (_DRAFTER_GROUP, _LEVEL),
+)
+CASCADE_REJECTED_TOKENS = Counter(
+    "drafter.cascade_rejected_tokens",
+    "{token}",
+    "Drafts of the level below, of trees all nodes, that did not go up.",
+    (_DRAFTER_GROUP, _LEVEL),
+)
+CASCADE_CORRECTIONS = Counter(
+    "drafter.cascade_corrections",
+    "{token}",
+    "Tokens that the model put in the place of a draft of the level below.",
+    (_DRAFTER_GROUP, _LEVEL),
 )
 
 ALL: tuple[Instrument, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Instrument))
