@@ -1,14 +1,16 @@
 """One proposal of a cascade while it grows: what the level below proposes, as far as the model agrees, and its own."""
 
 import logging
-from dataclasses import replace
+from collections.abc import Mapping
+from itertools import count
 from typing import NamedTuple
 
 import torch
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftTree, DrawRule
-from paceline.drafting.candidates import Candidate, cheapest, tree_of
+from paceline.drafting.candidates import Candidate, Ranks, breadth_first, cheapest, tree_of
 from paceline.drafting.cascade_below import Question
+from paceline.drafting.fixed_shape import fixed_shape
 from paceline.drafting.model_session import ModelSession
 from paceline.errors import EngineFailedError
 from paceline.modeling.forward_row import ForwardRow
@@ -38,8 +40,9 @@ class CascadeGrowth:
     choice; at the first other one the choice stands in its place. So what goes up has the model's law whatever was
     proposed, and each token's law can be sent along: the level below decides how many passes it takes, and no more.
 
-    Drafts that are draws (INDEPENDENT) fill the whole depth, and never stop early: see `DraftGrowth`. Others end
-    behind a token that ends the answer, and with a ``top_k`` the model's further choices stand beside its first.
+    With a ``top_k`` the model's further choices stand beside its first one, without anything below them. Drafts that
+    are draws (INDEPENDENT) fill a shape settled beforehand: see `DraftGrowth`. Of others the best are kept, and none
+    follows a token that ends the answer.
     """
 
     def __init__(
@@ -54,9 +57,13 @@ class CascadeGrowth:
         """Draft within ``limits``. ``sampler`` is left as it is found."""
         self._session = session
         self._sampler = sampler
-        self._draws = session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy
-        self._limits = replace(limits, max_depth=min(limits.max_depth, limits.max_nodes))
-        self._top_k = 1 if self._draws else max(1, limits.top_k)
+        self._limits = limits
+        self._top_k = max(1, limits.top_k)
+        self._depth = min(limits.max_depth, limits.max_nodes)
+        self._shape: Mapping[Ranks, int] | None = None
+        if session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy:
+            self._shape = fixed_shape(limits.max_depth, limits.max_nodes, self._top_k)
+            self._depth = next(depth for depth in count() if (0,) * depth not in self._shape)
         self._end_token_ids = end_token_ids
         self._max_law_tokens = max_law_tokens
         self._candidates: list[Candidate] = []
@@ -76,17 +83,22 @@ class CascadeGrowth:
     @property
     def done(self) -> bool:
         """Whether the proposal is complete."""
+        return self._failed or not self._num_choices
+
+    @property
+    def _num_choices(self) -> int:
+        """Choices of the model that are wanted behind the tip."""
         path = self._tip.token_ids
-        if self._failed or len(path) >= self._limits.max_depth:
-            return True
-        if self._draws or not path:
-            return False
-        return path[-1] in self._end_token_ids or self._tip not in cheapest(self._candidates, self._limits.max_nodes)
+        if self._shape is not None:
+            return self._shape.get(self._tip.ranks, 0)
+        if len(path) >= self._depth or (path and path[-1] in self._end_token_ids):
+            return 0
+        return self._top_k if not path or self._tip in cheapest(self._candidates, self._limits.max_nodes) else 0
 
     def question(self) -> Question:
         """What the level below is asked next: all that is wanted but the last token, which is the model's own."""
         path = self._tip.token_ids
-        depth = self._limits.max_depth - len(path) - 1
+        depth = self._depth - len(path) - 1
         nodes = self._limits.max_nodes - len(path) if self._top_k > 1 else depth
         budget = DraftBudget(depth, nodes if depth else 0, self._top_k)
         return Question(self.session, self._session.tokens, path, budget)
@@ -130,7 +142,8 @@ class CascadeGrowth:
 
     def proposal(self, draft_ms: float) -> DraftProposal:
         """What was drafted."""
-        kept = cheapest(self._candidates, self._limits.max_nodes)
+        found = self._candidates
+        kept = breadth_first(found) if self._shape is not None else cheapest(found, self._limits.max_nodes)
         return DraftProposal(
             session=self.session,
             base_length=len(self._session.tokens),
@@ -161,7 +174,7 @@ class CascadeGrowth:
                 rule=self._session.opening.rule,
                 round_start=len(self._session.tokens),
                 max_law_tokens=self._max_law_tokens,
-                count=self._top_k,
+                count=self._num_choices,
             )
         except EngineFailedError as error:
             logger.warning("session %s: drafting stopped: %s", self.session, error)

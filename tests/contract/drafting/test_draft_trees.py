@@ -9,6 +9,7 @@ from draft_dialogue import GREEDY, ask, opening, replies, row
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftTree, DrawRule
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.core.sampling_params import SamplingParams
+from paceline.drafting.cascade import CascadeDrafter
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.ngram import NgramDrafter
@@ -28,6 +29,9 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "draft_model": lambda: DraftModelDrafter(ToyRunner(hashed_law(VOCAB), VOCAB), eos_token_ids=(), prefill_chunk=16),
     "draft_model in pages of one": lambda: DraftModelDrafter(
         ToyRunner(hashed_law(VOCAB), VOCAB, page_size=1, num_pages=2048), eos_token_ids=(), prefill_chunk=16
+    ),
+    "cascade": lambda: CascadeDrafter(
+        ToyRunner(hashed_law(VOCAB), VOCAB), NgramDrafter(min_match=1), eos_token_ids=(), prefill_chunk=16
     ),
 }
 

@@ -8,6 +8,7 @@ from draft_dialogue import ask, opening, replies, row
 from drafters import AntiOracleDrafter, CoinDrafter, OracleDrafter, SlowDrafter
 from paceline.core.drafts import DraftProposal, NeedSync
 from paceline.core.hashed_tokens import HashedTokens
+from paceline.drafting.cascade import CascadeDrafter
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.ngram import NgramDrafter
@@ -24,6 +25,9 @@ def _draft_model() -> DraftModelDrafter:
 HONEST: dict[str, Callable[[], Drafter]] = {
     "ngram": NgramDrafter,
     "draft_model": _draft_model,
+    "cascade": lambda: CascadeDrafter(
+        ToyRunner(hashed_law(VOCAB), VOCAB), NgramDrafter(), eos_token_ids=(), prefill_chunk=7
+    ),
     "oracle": lambda: OracleDrafter([TEXT]),
     "anti_oracle": lambda: AntiOracleDrafter([TEXT], vocab_size=VOCAB),
     "coin": lambda: CoinDrafter([TEXT], vocab_size=VOCAB, share=0.5),
