@@ -15,7 +15,7 @@ typedef struct {
 
 typedef struct {
   PackedWeight qkv, out, gate_up, down;
-  const void *input_norm, *post_norm;   // [hidden]
+  const void *input_norm, *post_norm;   // [hidden]; input_norm may be NULL: none
   const void *query_norm, *key_norm;    // [head_dim], or NULL: none
   void *keys, *values;                  // [slots, num_kv_heads, head_dim]
   int64_t window;                       // 0: all keys are seen
@@ -146,8 +146,9 @@ static void share_norm(const DecoderPass *pass, const void *weight, Team team) {
 static void share_layer(const DecoderPass *pass, const DecoderLayer *layer, Team team) {
   int64_t hidden = pass->hidden_size, mixed = pass->num_heads * pass->head_dim;
   int64_t projected = mixed + 2 * pass->num_kv_heads * pass->head_dim;
-  share_norm(pass, layer->input_norm, team);
-  share_weight(pass, &layer->qkv, pass->normed, hidden, pass->qkv, projected, PLAIN, team);
+  if (layer->input_norm) share_norm(pass, layer->input_norm, team);
+  const void *attended = layer->input_norm ? pass->normed : pass->hidden;
+  share_weight(pass, &layer->qkv, attended, hidden, pass->qkv, projected, PLAIN, team);
   share_places(pass, layer, team);
   meet(team);
   share_attending(pass, layer, team);

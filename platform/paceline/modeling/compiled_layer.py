@@ -23,9 +23,8 @@ class CompiledLayer:
         self.out = _packed(attention.o_proj)
         self.gate_up = _packed(mlp.gate_proj, mlp.up_proj, gated=True)
         self.down = _packed(mlp.down_proj)
-        # Copies: the originals view the mapped weight file.
-        self._input_norm = layer.input_layernorm.weight.detach().clone()
-        self._post_norm = layer.post_attention_layernorm.weight.detach().clone()
+        self._input_norm = _norm_weight(layer, "input_layernorm")
+        self._post_norm = _norm_weight(layer, "post_attention_layernorm")
         self._query_norm = _norm_weight(attention, "q_norm")
         self._key_norm = _norm_weight(attention, "k_norm")
         self._window = _window(attention, config)
@@ -60,8 +59,9 @@ def _record(weight: PackedWeight) -> records.PackedWeight:
     return records.PackedWeight(weight=pointer(weight.panels), bias=pointer(weight.bias))
 
 
-def _norm_weight(attention: Any, name: str) -> torch.Tensor | None:
-    weight: torch.Tensor | None = getattr(getattr(attention, name, None), "weight", None)
+def _norm_weight(module: Any, name: str) -> torch.Tensor | None:
+    """A copy, as the original views the mapped weight file; None where ``module`` has no such norm."""
+    weight: torch.Tensor | None = getattr(getattr(module, name, None), "weight", None)
     return None if weight is None else weight.detach().clone()
 
 
