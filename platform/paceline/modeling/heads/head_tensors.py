@@ -1,0 +1,134 @@
+"""Reads a head's folder: safetensors only, every tensor asked for by name and checked."""
+
+import json
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+
+from paceline.errors import ModelRefusedError, ModelUnavailableError
+
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def read_head_config(folder: Path) -> dict[str, Any]:
+    """``config.json`` of ``folder``. Raises ModelUnavailableError where there is none that can be read."""
+    try:
+        config = json.loads((folder / "config.json").read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise ModelUnavailableError(f"Cannot read {folder / 'config.json'} ({error}).") from error
+    if not isinstance(config, dict):
+        raise ModelUnavailableError(f"{folder / 'config.json'} is not an object.")
+    return config
+
+
+class HeadTensors:
+    """Tensors of a folder, handed out once each; what nobody took is a mistake in the checkpoint."""
+
+    def __init__(self, folder: Path, tensors: dict[str, torch.Tensor]) -> None:
+        self.folder = folder
+        self._left = tensors
+
+    @staticmethod
+    def read(folder: Path, *, prefix: str = "", strip: Iterable[str] = ()) -> "HeadTensors":
+        """All tensors of ``folder`` whose names begin with ``prefix``, without the prefixes of ``strip``.
+
+        Raises ModelUnavailableError for a file that cannot be read, and ModelRefusedError for pickles.
+        """
+        tensors: dict[str, torch.Tensor] = {}
+        for file in safetensors_files(folder):
+            for name, tensor in _tensors(file, prefix):
+                tensors[_stripped(name, strip)] = tensor
+        return HeadTensors(folder, tensors)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._left
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names that nobody has taken."""
+        return tuple(self._left)
+
+    def refuse(self, reason: str) -> ModelRefusedError:
+        """The error to raise for ``reason``."""
+        return ModelRefusedError(f"The head in {self.folder} is refused: {reason}.")
+
+    def take(self, name: str, *shape: int) -> torch.Tensor:
+        """Tensor ``name`` of floating-point numbers, all finite. Raises ModelRefusedError."""
+        tensor = self.take_any(name, *shape)
+        if not tensor.dtype.is_floating_point:
+            raise self.refuse(f"tensor '{name}' holds {_plain(tensor.dtype)}, not floating-point numbers")
+        if not torch.isfinite(tensor).all():
+            raise self.refuse(f"tensor '{name}' holds NaN or infinite values; the training that made it failed")
+        return tensor
+
+    def take_ids(self, name: str, size: int) -> torch.Tensor:
+        """Tensor ``name`` of ``size`` integers, as int64. Raises ModelRefusedError."""
+        tensor = self.take_any(name, size)
+        if tensor.dtype.is_floating_point or tensor.dtype is torch.bool:
+            raise self.refuse(f"tensor '{name}' holds {_plain(tensor.dtype)}, not integers")
+        return tensor.to(torch.int64)
+
+    def take_any(self, name: str, *shape: int) -> torch.Tensor:
+        """Tensor ``name`` of this shape and any type. Raises ModelRefusedError."""
+        if name not in self._left:
+            raise self.refuse(f"tensor '{name}' is missing")
+        tensor = self._left.pop(name)
+        if tuple(tensor.shape) != shape:
+            found, needed = _sizes(tensor.shape), _sizes(shape)
+            raise self.refuse(f"tensor '{name}' has the shape {found}, but {needed} is needed with this target")
+        return tensor
+
+    def fill(self, module: torch.nn.Module, prefix: str) -> None:
+        """Copy tensors into every parameter of ``module``, each under ``prefix`` and its own name."""
+        for name, parameter in module.named_parameters():
+            parameter.data = self.take(prefix + name, *parameter.shape).to(parameter.dtype).clone()
+
+    def drop(self, name: str) -> None:
+        """Forget a tensor that means nothing here."""
+        self._left.pop(name, None)
+
+    def finish(self) -> None:
+        """Raise ModelRefusedError if anything is left."""
+        if self._left:
+            raise self.refuse(f"tensor '{min(self._left)}' belongs to no part of such a head")
+
+
+def safetensors_files(folder: Path) -> list[Path]:
+    """The weight files of ``folder``. Raises ModelRefusedError for pickles, ModelUnavailableError for none."""
+    files = sorted(folder.glob("*.safetensors"))
+    if files:
+        return files
+    pickle = next((file for pattern in _PICKLES for file in sorted(folder.glob(pattern))), None)
+    if pickle is not None:
+        raise ModelRefusedError(
+            f"The weights {pickle} are a pickle, which can run code when loaded; make safetensors of it with "
+            f"'paceline models convert {folder} OUT_FOLDER'."
+        )
+    raise ModelUnavailableError(f"The folder {folder} holds no *.safetensors files, so it holds no head.")
+
+
+def _tensors(file: Path, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+    try:
+        with safe_open(file, framework="pt") as opened:
+            for name in opened.keys():  # noqa: SIM118 - not a mapping
+                if name.startswith(prefix) and not name.endswith("rotary_emb.inv_freq"):
+                    yield name, opened.get_tensor(name)
+    except (OSError, SafetensorError) as error:
+        raise ModelUnavailableError(f"{file} cannot be read ({error}); download it again.") from error
+
+
+def _stripped(name: str, prefixes: Iterable[str]) -> str:
+    for prefix in prefixes:
+        name = name.removeprefix(prefix)
+    return name
+
+
+def _sizes(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape)) or "of a single number"
+
+
+def _plain(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
