@@ -37,7 +37,7 @@ class CompiledNetwork:
         config, decoder = model.config, model.model
         self._kernels = kernels
         layers = [CompiledLayer(layer, config) for layer in decoder.layers]
-        self._head = PackedWeight([model.lm_head.weight], [model.lm_head.bias])
+        self.packed_output = PackedWeight([model.lm_head.weight], [model.lm_head.bias])
         decoder.layers, model.lm_head = torch.nn.ModuleList(), torch.nn.Identity()
         release_file(model)
         self._embedding: torch.Tensor = decoder.embed_tokens.weight
@@ -53,6 +53,6 @@ class CompiledNetwork:
         self._stack.run(hidden, step)
         wanted = hidden.index_select(0, step.wanted)
         normed = rms_norm(self._kernels, wanted, self._norm, epsilon=self._epsilon)
-        logits = torch.empty(len(wanted), self._head.columns)
-        self._head.apply(self._kernels, normed, logits, Epilogue.WIDEN, threads=torch.get_num_threads())
+        logits = torch.empty(len(wanted), self.packed_output.columns)
+        self.packed_output.apply(self._kernels, normed, logits, Epilogue.WIDEN, threads=torch.get_num_threads())
         return logits

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-from torch.nn.functional import linear
 from transformers import PreTrainedConfig
 
 from paceline.modeling.heads.draft_head import DraftHead
@@ -57,4 +56,5 @@ class Eagle3Head(DraftHead):
 
     def draft_logits(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:  # noqa: ARG002 - one norm for every depth
         """See `DraftHead.draft_logits`."""
-        return linear(self.norm(hidden), self.output_weight(hidden.dtype))
+        logits: torch.Tensor = self.lm_head(self.norm(hidden))
+        return logits
