@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import bench, chat, config, doctor, models, train
+from paceline.cli import bench, chat, config, doctor, drafter, models, train
 from paceline.errors import ClientError, PacelineError, SetupError
 
 _COMMANDS_GROUP = "paceline.commands"  # entry points of packages that add commands: register(app)
@@ -31,6 +31,7 @@ def build_app() -> typer.Typer:
     app.add_typer(config.app, name="config")
     app.add_typer(bench.app, name="bench")
     app.add_typer(train.app, name="train")
+    app.add_typer(drafter.app, name="drafter")
     app.command("doctor")(doctor.doctor)
     _register_installed(app)
     return app
