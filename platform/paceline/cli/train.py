@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from paceline.cli.train_data import app as data_app
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from paceline.training.generate import GenerateOptions
 
 app = typer.Typer(help="Make drafters for a target: data, training, evaluation.", no_args_is_help=True)
+app.add_typer(data_app)
 
 _PROMPT_TOKENS = 256  # room in the KV cache for each question, beside its answer
 
@@ -58,7 +60,7 @@ def generate(
     config = DeploymentConfig(model=ModelConfig.model_validate({"source": model, "dtype": dtype}), engine=engine)
     options = GenerateOptions(tokens, temperatures, max_tokens, concurrent, seed)
     output.parent.mkdir(parents=True, exist_ok=True)
-    asyncio.run(_generate(config, prompts, _exclusion(exclude or []), output, options))
+    asyncio.run(_generate(config, prompts, exclusion_of(exclude or []), output, options))
 
 
 async def _generate(
@@ -91,7 +93,8 @@ def _start(config: "DeploymentConfig") -> "tuple[NativeBackend, TextTokenizer]":
     return NativeBackend.start(folder, config=config, drafters={}), tokenizer
 
 
-def _exclusion(files: list[Path]) -> "Exclusion":
+def exclusion_of(files: list[Path]) -> "Exclusion":
+    """What must not be trained on: the bench's own prompts, and those of ``files``. Raises ConfigError."""
     from paceline.bench.prompts import DEFAULT_PROMPTS, load_prompts  # noqa: PLC0415  # lazy, as in all commands
     from paceline.training.exclusion import Exclusion, excluded_texts  # noqa: PLC0415
 

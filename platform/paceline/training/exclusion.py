@@ -15,7 +15,7 @@ class Exclusion:
     """Knows texts that training data must not contain. Case, punctuation and spaces make no difference."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = frozenset(filter(None, map(_words_of, texts)))
+        self._texts = frozenset(filter(None, map(normalised, texts)))
         self._long = tuple(text for text in self._texts if len(text) >= _SHORTEST)
 
     def __len__(self) -> int:
@@ -23,7 +23,7 @@ class Exclusion:
 
     def matches(self, text: str) -> bool:
         """Whether ``text`` is an excluded text, or contains one."""
-        words = _words_of(text)
+        words = normalised(text)
         return words in self._texts or any(excluded in words for excluded in self._long)
 
 
@@ -32,13 +32,14 @@ def excluded_texts(path: Path) -> list[str]:
     return [text for texts in read_json_lines(path, _texts_of, what="prompt") for text in texts]
 
 
+def normalised(text: str) -> str:
+    """The words of a text in lower case: what two texts are compared by."""
+    return _NOT_A_WORD.sub(" ", text.lower()).strip()
+
+
 def _texts_of(body: dict[str, Any]) -> list[str]:
     if "turns" in body:
         return [str(turn) for turn in body["turns"]]
     if "prompt" in body:
         return [str(body["prompt"])]
     raise ValueError("it has neither 'prompt' nor 'turns'")
-
-
-def _words_of(text: str) -> str:
-    return _NOT_A_WORD.sub(" ", text.lower()).strip()
