@@ -1,0 +1,64 @@
+"""What training leaves beside the weights that it made: enough to repeat it, and to write the model's card."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import ConfigError
+
+FILE = "training.json"
+FORMAT = "paceline-training-1"
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """A file that was trained on."""
+
+    name: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingRecord:
+    """How a drafter came about."""
+
+    method: str  # of the configuration: "eagle", "mtp", "medusa", "draft_model"
+    target: str  # name or hub id
+    commands: tuple[str, ...]  # as typed, in order; without folders of one machine
+    seed: int
+    data: tuple[DataFile, ...]
+    dialogues: int  # different ones, those held out not counted
+    answer_tokens: int  # different ones, those held out not counted
+    token_passes: int  # answer tokens that a loss was taken on, repeats included
+    seconds: float
+    parameters: int  # that the drafter adds; what it borrows from the target does not count
+    target_parameters: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    measured: Mapping[str, Any] = field(default_factory=dict)  # on the dialogues that were held out
+
+    @property
+    def share(self) -> float:
+        """Parameters that the drafter adds over those of the target."""
+        return self.parameters / self.target_parameters
+
+
+def write_record(record: TrainingRecord, folder: Path) -> None:
+    """Write what `read_record` reads."""
+    body = {"format": FORMAT, **asdict(record)}
+    (folder / FILE).write_text(json.dumps(body, indent=1, allow_nan=False) + "\n", encoding="utf-8")
+
+
+def read_record(folder: Path) -> TrainingRecord:
+    """The record in the folder of a drafter. Raises ConfigError that says what is wrong."""
+    path = folder / FILE
+    try:
+        body: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = body.pop("format", None)
+        if found != FORMAT:
+            raise ConfigError(f"{path} has format '{found}'; this version reads '{FORMAT}'.")
+        data = tuple(DataFile(**entry) for entry in body["data"])
+        return TrainingRecord(**body | {"data": data, "commands": tuple(body["commands"])})
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is no record of a training: {error}.") from error
