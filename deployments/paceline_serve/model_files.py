@@ -8,6 +8,7 @@ from paceline.modeling.resolve import resolve_model
 def fetch_models(config: DeploymentConfig, progress: Progress) -> None:
     """Fetch what is not here yet. Raises ModelUnavailableError with what to do."""
     resolve_model(config.model.source, config.model.revision, progress=progress)
-    for section in config.drafters.values():
-        if section.model is not None:
-            resolve_model(section.model, section.revision, progress=progress)
+    for group in config.drafters.values():
+        for section in (group, *group.levels):
+            if section.model is not None:
+                resolve_model(section.model, section.revision, progress=progress)

@@ -3,8 +3,11 @@
 import contextlib
 import functools
 import threading
+from collections import defaultdict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
+from statistics import fmean
 from typing import Any, Protocol
 
 from ray.exceptions import RayError
@@ -189,10 +192,15 @@ class ReplicaPlace:
 
 
 def _merge_groups(loads: Sequence[TargetLoad]) -> tuple[DrafterGroupStatus, ...]:
-    """Groups as all targets see them together: one that is live for any target is live."""
+    """Groups as all targets see them together: live for any target is live, and the gain is the mean of those known."""
     merged: dict[str, DrafterGroupStatus] = {}
+    gains: defaultdict[str, list[float]] = defaultdict(list)
     for load in loads:
         for group in load.drafter_groups:
             if group.name not in merged or (group.live and not merged[group.name].live):
                 merged[group.name] = group
-    return tuple(merged.values())
+            if group.gain is not None:
+                gains[group.name].append(group.gain)
+    return tuple(
+        replace(group, gain=fmean(gains[group.name]) if gains[group.name] else None) for group in merged.values()
+    )

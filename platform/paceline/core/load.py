@@ -11,6 +11,7 @@ class DrafterGroupStatus:
     method: str
     live: bool
     detail: str = ""  # why it is not live, by field name where a handshake was refused
+    gain: float | None = None  # tokens/s against plain decoding, one answer at a time; None: too little is known
 
 
 @dataclass(frozen=True, slots=True)

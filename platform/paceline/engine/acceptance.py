@@ -31,6 +31,11 @@ class AcceptanceEstimate:
             self._tested[position] = _DECAY * self._tested[position] + 1.0
             self._accepted[position] = _DECAY * self._accepted[position] + (position < accepted)
 
+    @property
+    def num_tested(self) -> float:
+        """Rounds that tested a first draft, old ones counting less."""
+        return self._tested[0] if self._tested else 0.0
+
     def share(self, position: int) -> float:
         """Chance that the draft at ``position`` (the first is 0) is accepted once the ones before it were."""
         prior = self._above.share(position) if self._above else _PRIOR_SHARE

@@ -6,6 +6,7 @@ from paceline.core.load import DrafterGroupStatus
 from paceline.drafting.drafter import Drafter
 from paceline.engine.acceptance import AcceptanceEstimate
 from paceline.engine.group_pace import GroupPace
+from paceline.engine.group_worth import GroupWorth
 from paceline.engine.reply_times import ReplyTimes
 
 
@@ -27,8 +28,11 @@ class DrafterGroup:
     reply_times: ReplyTimes = field(default_factory=ReplyTimes)
     pace: GroupPace = field(default_factory=GroupPace)
     acceptance: AcceptanceEstimate = field(default_factory=AcceptanceEstimate)
+    worth: GroupWorth = field(default_factory=GroupWorth)
 
     @property
     def status(self) -> DrafterGroupStatus:
         """State of the group, for the router."""
-        return DrafterGroupStatus(self.name, self.drafter.method, self.drafter.live, self.drafter.detail)
+        return DrafterGroupStatus(
+            self.name, self.drafter.method, self.drafter.live, self.drafter.detail, self.worth.gain
+        )

@@ -147,6 +147,7 @@ class Speculation:
                 (probes if self._exchange.groups[session.group].pace.suspended else asking).append((session, budget))
             probes += self._shadow_requests(sequence, now)
         self._settle_paces()
+        self._settle_worths()
         if self._settings.adaptive:
             asking = self._worth_asking(asking, probes, len(decoding))
         self._exchange.ask(asking)
@@ -241,6 +242,11 @@ class Speculation:
                 logger.info(
                     "drafter group %s does not keep pace: it is only probed until it answers in time", group.name
                 )
+
+    def _settle_worths(self) -> None:
+        for group in self._exchange.groups.values():
+            depth = self._settings.limit(group.name)
+            group.worth.settle(group.acceptance, group.reply_times, self._pass_times.times, depth=depth)
 
     def _open_shadows(self, sequence: Sequence) -> None:
         share = self._settings.shadow_share

@@ -238,7 +238,10 @@ def encode_report(report: LoadReport) -> target_pb2.WatchLoadResponse:
 def decode_report(message: target_pb2.WatchLoadResponse) -> LoadReport:
     """A load report from a message."""
     groups = tuple(
-        DrafterGroupStatus(group.name, group.method, group.live, group.detail) for group in message.drafter_groups
+        DrafterGroupStatus(
+            group.name, group.method, group.live, group.detail, group.gain if group.HasField("gain") else None
+        )
+        for group in message.drafter_groups
     )
     load = TargetLoad(
         running=message.running_count,

@@ -211,13 +211,15 @@ class WatchLoadResponse(_message.Message):
     def __init__(self, running_count: _Optional[int] = ..., waiting_count: _Optional[int] = ..., total_page_count: _Optional[int] = ..., free_page_count: _Optional[int] = ..., decode_tokens_per_s: _Optional[float] = ..., drafter_groups: _Optional[_Iterable[_Union[DrafterGroupStatus, _Mapping]]] = ..., held_count: _Optional[int] = ..., system_fingerprint: _Optional[str] = ..., uptime_ms: _Optional[int] = ..., draining: _Optional[bool] = ..., stalled_s: _Optional[float] = ...) -> None: ...
 
 class DrafterGroupStatus(_message.Message):
-    __slots__ = ("name", "method", "live", "detail")
+    __slots__ = ("name", "method", "live", "detail", "gain")
     NAME_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     DETAIL_FIELD_NUMBER: _ClassVar[int]
+    GAIN_FIELD_NUMBER: _ClassVar[int]
     name: str
     method: str
     live: bool
     detail: str
-    def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., live: _Optional[bool] = ..., detail: _Optional[str] = ...) -> None: ...
+    gain: float
+    def __init__(self, name: _Optional[str] = ..., method: _Optional[str] = ..., live: _Optional[bool] = ..., detail: _Optional[str] = ..., gain: _Optional[float] = ...) -> None: ...

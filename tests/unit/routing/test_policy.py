@@ -2,7 +2,7 @@
 
 from paceline.core.load import DrafterGroupStatus
 from paceline.core.plans import Route, SpeculationMode, SpeculationPreference
-from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
+from paceline.routing.policy import UNKNOWN_GAIN, RoutingSnapshot, SpeculateWhenLive, best_group
 
 
 def decide(preference=None, *, groups=(("ngram", True), ("small", True)), enabled=True, draft_tokens=5, disabled=()):
@@ -72,3 +72,43 @@ def test_no_group_and_no_budget_are_plain():
     assert decide(groups=()).reason == "no drafter group is deployed"
     assert decide(draft_tokens=0).route is Route.PLAIN
     assert decide(SpeculationPreference(max_draft_tokens=0)).route is Route.PLAIN
+
+
+def rank(*gains):
+    groups = [DrafterGroupStatus(f"g{place}", "m", live=True, gain=gain) for place, gain in enumerate(gains)]
+    return best_group(groups).name
+
+
+def test_the_order_of_the_configuration_decides_while_nothing_is_known():
+    """And between groups that are worth the same."""
+    assert rank(None, None, None) == "g0"
+    assert rank(1.5, 1.5) == "g0"
+    assert rank(UNKNOWN_GAIN, None) == rank(None, UNKNOWN_GAIN) == "g0"
+
+
+def test_the_group_that_is_known_to_bring_most_is_taken():
+    """Wherever it stands; one that is known to bring little gives way to one that was never tried."""
+    assert rank(1.1, 1.9, 1.4) == "g1"
+    assert rank(1.9, None) == "g0"
+    assert rank(None, 1.9) == "g1"
+    assert rank(0.8, None, 1.1) == "g1"
+    assert rank(0.8, 1.1, 0.9) == "g1"
+
+
+def test_on_and_auto_take_the_best_live_group_and_say_so():
+    """A group that is not live, or that the operator turned off, is never the best."""
+    groups = [
+        DrafterGroupStatus("slow", "ngram", live=True, gain=1.05),
+        DrafterGroupStatus("dead", "eagle", live=False, gain=3.0),
+        DrafterGroupStatus("off", "eagle", live=True, gain=2.5),
+        DrafterGroupStatus("good", "eagle", live=True, gain=1.62),
+    ]
+    snapshot = RoutingSnapshot(groups, 0, 0, 5, speculation_enabled=True, disabled_groups=("off",))
+    for mode in (SpeculationMode.ON, SpeculationMode.AUTO):
+        plan = SpeculateWhenLive().decide(SpeculationPreference(mode), snapshot)
+        assert (plan.drafter, plan.reason) == (
+            "good",
+            "drafter group 'good' is the best live one: 1.62 times plain decoding",
+        )
+    wanted = SpeculateWhenLive().decide(SpeculationPreference(SpeculationMode.ON, "slow"), snapshot)
+    assert (wanted.drafter, wanted.reason) == ("slow", "drafter group 'slow' is live")
