@@ -70,8 +70,8 @@ def _packs(head: MedusaHead) -> bool:
 def _packed_outputs(head: MedusaHead) -> list[PackedWeight]:
     """One for each head."""
     dtype, count = head.target.embedding.dtype, head.spec.num_modules
-    if len(head.lm_heads):
+    if len(head.lm_heads) == count:
         return [PackedWeight([head.output_weight(index, dtype).detach()]) for index in range(count)]
-    if head.spec.draft_token_ids is None and head.target.packed_output is not None:
+    if not len(head.lm_heads) and head.spec.draft_token_ids is None and head.target.packed_output is not None:
         return [head.target.packed_output] * count
-    return [PackedWeight([head.output_weight(0, dtype)])] * count
+    return [PackedWeight([head.output_weight(0, dtype).detach()])] * count

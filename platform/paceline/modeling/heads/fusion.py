@@ -46,7 +46,9 @@ class Fusion:
 def load_fusion(folder: Path) -> Fusion:
     """The fusion of the EAGLE-3 head in ``folder``. Raises ModelRefusedError or ModelUnavailableError."""
     config = read_head_config(folder)
-    tensors = HeadTensors.read(folder, prefix="fc.")
+    tensors = HeadTensors.read(
+        folder, keep=lambda name: name.removeprefix("model.").startswith("fc."), strip=("model.",)
+    )
     for switch in _UNKNOWN_SWITCHES:
         if config.get(switch):
             raise tensors.refuse(f"its config asks for '{switch}', which is not computed here")

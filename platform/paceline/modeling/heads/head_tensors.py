@@ -1,7 +1,7 @@
 """Reads a head's folder: safetensors only, every tensor asked for by name and checked."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,24 +32,27 @@ class HeadTensors:
         self._left = tensors
 
     @staticmethod
-    def read(folder: Path, *, prefix: str = "", strip: Iterable[str] = ()) -> "HeadTensors":
-        """All tensors of ``folder`` whose names begin with ``prefix``, without the prefixes of ``strip``.
+    def read(folder: Path, *, keep: Callable[[str], bool] = lambda _: True, strip: Iterable[str] = ()) -> "HeadTensors":
+        """Tensors of ``folder`` whose names ``keep`` accepts, without the prefixes of ``strip``.
 
         Raises ModelUnavailableError for a file that cannot be read, and ModelRefusedError for pickles.
         """
         tensors: dict[str, torch.Tensor] = {}
         for file in safetensors_files(folder):
-            for name, tensor in _tensors(file, prefix):
+            for name, tensor in _tensors(file, keep):
                 tensors[_stripped(name, strip)] = tensor
         return HeadTensors(folder, tensors)
+
+    def mapped(self, name_of: Callable[[str], str]) -> "HeadTensors":
+        """The same tensors under other names."""
+        return HeadTensors(self.folder, {name_of(name): tensor for name, tensor in self._left.items()})
 
     def __contains__(self, name: str) -> bool:
         return name in self._left
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names that nobody has taken."""
-        return tuple(self._left)
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Of a tensor that is there."""
+        return tuple(self._left[name].shape)
 
     def refuse(self, reason: str) -> ModelRefusedError:
         """The error to raise for ``reason``."""
@@ -110,11 +113,11 @@ def safetensors_files(folder: Path) -> list[Path]:
     raise ModelUnavailableError(f"The folder {folder} holds no *.safetensors files, so it holds no head.")
 
 
-def _tensors(file: Path, prefix: str) -> Iterator[tuple[str, torch.Tensor]]:
+def _tensors(file: Path, keep: Callable[[str], bool]) -> Iterator[tuple[str, torch.Tensor]]:
     try:
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():  # noqa: SIM118 - not a mapping
-                if name.startswith(prefix) and not name.endswith("rotary_emb.inv_freq"):
+                if keep(name) and not name.endswith("rotary_emb.inv_freq"):
                     yield name, opened.get_tensor(name)
     except (OSError, SafetensorError) as error:
         raise ModelUnavailableError(f"{file} cannot be read ({error}); download it again.") from error

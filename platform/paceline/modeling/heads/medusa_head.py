@@ -22,7 +22,10 @@ class ResidualBlock(torch.nn.Module):
 
 
 class MedusaHead(torch.nn.Module):
-    """Head k (from 0) reads the feature of token t, the newest known, and predicts token t + k + 1."""
+    """Head k (from 0) reads the feature of token t, the newest known, and predicts token t + k + 1.
+
+    ``num_outputs`` output heads are their own: none (the target's rows serve all), one for all, or one each.
+    """
 
     def __init__(
         self,
@@ -31,7 +34,7 @@ class MedusaHead(torch.nn.Module):
         *,
         num_layers: int = 1,
         bias: bool = True,
-        own_output: bool = False,
+        num_outputs: int = 0,
     ) -> None:
         super().__init__()
         self.spec = spec
@@ -39,15 +42,14 @@ class MedusaHead(torch.nn.Module):
         self._output: torch.Tensor | None = None  # the target's rows, once asked for
         size = spec.hidden_size
         self.blocks = torch.nn.ModuleList([ResidualBlock(size, num_layers, bias=bias) for _ in range(spec.num_modules)])
-        own = spec.num_modules if own_output else 0
         self.lm_heads = torch.nn.ModuleList(
-            [torch.nn.Linear(size, spec.draft_vocab_size, bias=False) for _ in range(own)]
+            [torch.nn.Linear(size, spec.draft_vocab_size, bias=False) for _ in range(num_outputs)]
         )
 
     def output_weight(self, head: int, dtype: torch.dtype) -> torch.Tensor:
         """``[draft vocab, hidden]`` of one head: its own, or the target's rows, converted once."""
         if len(self.lm_heads):
-            weight: torch.Tensor = self.lm_heads[head].weight  # type: ignore[assignment]
+            weight: torch.Tensor = self.lm_heads[min(head, len(self.lm_heads) - 1)].weight  # type: ignore[assignment]
             return weight.to(dtype)
         if self._output is None or self._output.dtype is not dtype:
             self._output = self.target.output_rows(self.spec.draft_token_ids).to(dtype)
