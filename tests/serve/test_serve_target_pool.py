@@ -563,16 +563,19 @@ async def test_a_gateway_that_gives_up_at_any_moment_leaves_nothing(slow):
 
 
 async def test_the_snapshot_adds_up_what_targets_report():
-    """Queued and running are sums; a drafter group that is live for any target is live."""
+    """Queued and running are sums; a drafter group that is live for any target is live, its gain the mean."""
     one, two = StubBackend(), StubBackend()
-    one.load = TargetLoad(2, 1, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=False, detail="no replica"),))
-    two.load = TargetLoad(3, 0, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=True),))
+    down = DrafterGroupStatus("ngram", "ngram", live=False, detail="no replica", gain=1.5)
+    new = DrafterGroupStatus("new", "ngram", live=True)
+    one.load = TargetLoad(2, 1, 8, 8, 0.0, (down, new))
+    two.load = TargetLoad(3, 0, 8, 8, 0.0, (DrafterGroupStatus("ngram", "ngram", live=True, gain=2.0), new))
     async with _fleet(a=one, b=two) as fleet:
         await until(lambda: fleet.pool.snapshot().running == 5)
         snapshot = fleet.pool.snapshot()
 
     assert snapshot.queued == 1
-    assert [(group.name, group.live) for group in snapshot.drafter_groups] == [("ngram", True)]
+    assert [(group.name, group.live) for group in snapshot.drafter_groups] == [("ngram", True), ("new", True)]
+    assert [group.gain for group in snapshot.drafter_groups] == [1.75, None]
     assert fleet.pool.identity == IDENTITY
 
 

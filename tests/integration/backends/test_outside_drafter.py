@@ -7,19 +7,26 @@ import pytest
 
 from engine_harness import Harness
 from guide_drafter import NAME, guide_package
+from linked_engine import UnhurriedRunner
 from paceline.bench.engine_endpoint import EngineEndpoint
 from paceline.config.schema import DeploymentConfig, DrafterConfig, EngineConfig, ModelConfig, Tunables
 from paceline.core.generation import GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.registry import build_drafter
+from paceline.engine.waiting import Action, Move, Snapshot
 from peers import loop_thread, remote
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
-from toy_target import ToyRunner, hashed_law
+from toy_target import hashed_law
 
 PROMPT = (5, 6, 7, 5, 6, 7)
 LAW = hashed_law(11, memory=1, scale=3.0)  # repeats itself at temperature 0
+
+
+def patient(snapshot: Snapshot) -> Move:
+    """Wait for every draft that is under way."""
+    return Move(Action.WAIT, tuple(range(len(snapshot.outstanding))), 1.0, longest_s=10.0)
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def test_it_serves_behind_a_link(tmp_path: Path) -> None:
     with guide_package(tmp_path), loop_thread() as thread:
         built = build_drafter("g", DrafterConfig(method=NAME, options={"reach": 6}))
         with remote(thread, built.drafter, built.facts) as link:
-            harness = Harness(ToyRunner(LAW, 11), {"g": link}, local=False, wait_share=4.0)
+            harness = Harness(UnhurriedRunner(LAW, 11), {"g": link}, local=False, choose=patient)
             for temperature in (0.0, 1.0):
                 for drafter in (None, "g"):
                     harness.submit(
