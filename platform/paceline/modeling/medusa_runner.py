@@ -49,16 +49,22 @@ class _PackedMedusa:
 
     def logits(self, features: torch.Tensor) -> torch.Tensor:
         """``[heads, n, draft vocab]`` float32."""
-        logits = torch.empty(len(self._blocks), len(features), self._outputs[0].columns)
         threads = torch.get_num_threads()
-        for block, output, row in zip(self._blocks, self._outputs, logits, strict=True):
-            hidden = features
-            for layer in block:
-                inner = torch.empty_like(hidden)
-                layer.apply(self._kernels, hidden, inner, Epilogue.PLAIN, threads=threads)
-                hidden = hidden + silu(inner)
-            output.apply(self._kernels, hidden, row, Epilogue.WIDEN, threads=threads)
+        hidden = torch.stack([self._passed(block, features, threads) for block in self._blocks])
+        logits = torch.empty(*hidden.shape[:2], self._outputs[0].columns)
+        if len(self._outputs) == 1:  # all heads in one product: the panels are read once
+            self._outputs[0].apply(self._kernels, hidden.flatten(0, 1), logits, Epilogue.WIDEN, threads=threads)
+            return logits
+        for output, rows, place in zip(self._outputs, hidden, logits, strict=True):
+            output.apply(self._kernels, rows, place, Epilogue.WIDEN, threads=threads)
         return logits
+
+    def _passed(self, block: list[PackedWeight], hidden: torch.Tensor, threads: int) -> torch.Tensor:
+        for layer in block:
+            inner = torch.empty_like(hidden)
+            layer.apply(self._kernels, hidden, inner, Epilogue.PLAIN, threads=threads)
+            hidden = hidden + silu(inner)
+        return hidden
 
 
 def _packs(head: MedusaHead) -> bool:
@@ -68,10 +74,8 @@ def _packs(head: MedusaHead) -> bool:
 
 
 def _packed_outputs(head: MedusaHead) -> list[PackedWeight]:
-    """One for each head."""
-    dtype, count = head.target.embedding.dtype, head.spec.num_modules
-    if len(head.lm_heads) == count:
-        return [PackedWeight([head.output_weight(index, dtype).detach()]) for index in range(count)]
+    """One for each head, or one for all."""
+    dtype, count = head.target.embedding.dtype, max(1, len(head.lm_heads))
     if not len(head.lm_heads) and head.spec.draft_token_ids is None and head.target.packed_output is not None:
-        return [head.target.packed_output] * count
-    return [PackedWeight([head.output_weight(0, dtype).detach()])] * count
+        return [head.target.packed_output]
+    return [PackedWeight([head.output_weight(index, dtype).detach()]) for index in range(count)]

@@ -86,6 +86,7 @@ def _write(folder: Path, config: dict[str, Any], tensors: Mapping[str, torch.Ten
     saved = {name: _plain(tensor, dtype) for name, tensor in tensors.items()}
     unfinished = folder / f".{WEIGHTS_FILE}"
     save_file(saved, unfinished, metadata={"format": "pt"})
+    unfinished.chmod(0o644)  # safetensors makes files that only their owner may read
     unfinished.replace(folder / WEIGHTS_FILE)
     config = {**config, "dtype": str(dtype).removeprefix("torch.")}
     (folder / "config.json").write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", "utf-8")
