@@ -33,6 +33,14 @@ def round_counts(num_drafted: int, accepted: int, *, parents: tuple[int, ...], p
     One level is looked at beyond the accepted ones, where the drafts go on there.
     """
     if not parents:
-        return RoundCounts(min(accepted + 1, num_drafted), accepted)
+        return RoundCounts(min(accepted + 1, num_drafted), accepted, num_drafted, num_drafted)
     last = path[-1] if path else -1
-    return RoundCounts(accepted + (last in parents), accepted)
+    return RoundCounts(accepted + (last in parents), accepted, num_drafted, _depth(parents))
+
+
+def _depth(parents: tuple[int, ...]) -> int:
+    """Levels of a tree whose parents come before their children."""
+    levels: list[int] = []
+    for parent in parents:
+        levels.append(1 if parent < 0 else levels[parent] + 1)
+    return max(levels)

@@ -32,6 +32,8 @@ class RoundCounts:
 
     tested: int
     accepted: int
+    nodes: int = 0  # drafts, of all branches
+    depth: int = 0  # levels that were drafted
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from paceline.config.locate import find_shipped
 from paceline.errors import ConfigError
 
 FILE = "training.json"
@@ -62,3 +64,17 @@ def read_record(folder: Path) -> TrainingRecord:
         return TrainingRecord(**body | {"data": data, "commands": tuple(body["commands"])})
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is no record of a training: {error}.") from error
+
+
+def record_of_model(model: str | None) -> TrainingRecord | None:
+    """The record beside the ``model`` of a drafter group, a folder or a shipped name; None where there is none.
+
+    Raises ConfigError for a record that cannot be read.
+    """
+    if model is None:
+        return None
+    folder = Path(model).expanduser()
+    if not folder.is_dir():
+        with suppress(ConfigError):  # a name in the catalogue or on the hub
+            folder = find_shipped("models", model)
+    return read_record(folder) if (folder / FILE).is_file() else None
