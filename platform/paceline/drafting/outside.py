@@ -55,10 +55,11 @@ def make_outside(name: str, options: Mapping[str, Any], host: object) -> Drafter
         keywords[_HOST] = host
     try:
         drafter = made(**keywords)
+        faults = missing_parts(drafter)
     except Exception as error:
         given = ", ".join(options) or "none"
         raise ConfigError(f"The drafter '{name}' could not be made (options: {given}): {_said(error)}.") from error
-    if faults := missing_parts(drafter):
+    if faults:
         raise ConfigError(f"The drafter '{name}' lacks {', '.join(faults)}. {_GUIDE.capitalize()}.")
     return cast("Drafter", drafter)
 
@@ -66,7 +67,9 @@ def make_outside(name: str, options: Mapping[str, Any], host: object) -> Drafter
 def missing_parts(drafter: object) -> list[str]:
     """What an object lacks of a `Drafter`, by name."""
     methods = [f"{name}()" for name in _METHODS if not callable(getattr(drafter, name, None))]
-    return methods + [name for name in _PROPERTIES if not hasattr(drafter, name)]
+    missing = methods + [name for name in _PROPERTIES if not hasattr(drafter, name)]
+    named = getattr(drafter, "method", "")
+    return missing if "method" in missing or (isinstance(named, str) and named) else ["a name in method", *missing]
 
 
 def facts_of(drafter: Drafter, group: str) -> DrafterFacts:

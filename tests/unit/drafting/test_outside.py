@@ -23,6 +23,16 @@ class Half:
     def open(self, openings): pass
     def request(self, rows): pass
 
+class Nameless:
+    method, live, detail, num_pending = None, True, "", 0
+    def open(self, openings): pass
+    request = collect = close = open
+
+class Shy(Nameless):
+    @property
+    def live(self):
+        raise OSError("no device")
+
 class Picky:
     def __init__(self, *, size):
         if size < 1:
@@ -63,6 +73,8 @@ def test_the_guides_drafter_is_forty_lines_and_drafts(tmp_path):
         ("broken.drafter:Missing", {}, "module 'broken.drafter' has no 'Missing'"),
         ("broken.drafter:function", {}, "is no class"),
         ("broken.drafter:Half", {}, r"lacks collect\(\), close\(\), live, detail, num_pending"),
+        ("broken.drafter:Nameless", {}, "lacks a name in method"),
+        ("broken.drafter:Shy", {}, "OSError: no device"),
         ("broken.drafter:Half", {"size": 1}, r"could not be made \(options: size\): TypeError"),
         ("broken.drafter:Picky", {"size": 0}, "ValueError: size must be positive"),
         ("broken.drafter:Picky", {}, r"could not be made \(options: none\): TypeError"),
