@@ -1,7 +1,8 @@
-"""``paceline models``: list, fetch and find the models that have names."""
+"""``paceline models``: list, fetch and find the models that have names; convert pickled weights."""
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,7 +15,7 @@ from paceline.modeling.catalogue import CATALOGUE, CatalogueModel
 from paceline.modeling.fetch import cached_model
 from paceline.modeling.resolve import resolve_model
 
-app = typer.Typer(help="List and fetch models.", no_args_is_help=True)
+app = typer.Typer(help="List, fetch and convert models.", no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="A name that `paceline models list` shows.")]
 
@@ -91,6 +92,18 @@ def path(name: Name) -> None:
     if folder is None:
         raise ModelUnavailableError(f"'{name}' has not been fetched. Run 'paceline models fetch {name}'.")
     print(folder)
+
+
+@app.command()
+def convert(
+    folder: Annotated[Path, typer.Argument(help="A folder with config.json and pickled weights (.bin, .pt, .pth).")],
+    out: Annotated[Path, typer.Argument(help="A folder to make, with the same model as safetensors.")],
+) -> None:
+    """Turn pickled weights into safetensors; pickles that hold anything but tensors are refused."""
+    from paceline.modeling.convert_pickle import convert_pickles  # noqa: PLC0415 - brings torch
+
+    count = convert_pickles(folder, out)
+    print(f"{out}: {count} tensors")
 
 
 def _find(name: str) -> CatalogueModel:

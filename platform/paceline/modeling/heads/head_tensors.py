@@ -9,8 +9,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
-
-_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+from paceline.modeling.convert_pickle import PICKLES
 
 
 def read_head_config(folder: Path) -> dict[str, Any]:
@@ -104,7 +103,7 @@ def safetensors_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if files:
         return files
-    pickle = next((file for pattern in _PICKLES for file in sorted(folder.glob(pattern))), None)
+    pickle = next((file for pattern in PICKLES for file in sorted(folder.glob(pattern))), None)
     if pickle is not None:
         raise ModelRefusedError(
             f"The weights {pickle} are a pickle, which can run code when loaded; make safetensors of it with "

@@ -66,7 +66,10 @@ class Text:
 
 def close(found, expected, tolerance):
     """Within ``tolerance`` of the largest number."""
-    return float((found.float() - expected.float()).abs().max() / expected.float().abs().max()) < tolerance
+    return (
+        float((found.float() - expected.float()).abs().max().detach() / expected.float().abs().max().detach())
+        < tolerance
+    )
 
 
 def by_modules(head, text):
