@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftTree, DrawRule
-from paceline.drafting.candidates import Candidate, Ranks, breadth_first, cheapest, tree_of
+from paceline.drafting.candidates import Candidate, Ranks, cheapest, tree_of
 from paceline.drafting.cascade_below import Question
 from paceline.drafting.fixed_shape import fixed_shape
 from paceline.drafting.model_session import ModelSession
@@ -142,8 +142,7 @@ class CascadeGrowth:
 
     def proposal(self, draft_ms: float) -> DraftProposal:
         """What was drafted."""
-        found = self._candidates
-        kept = breadth_first(found) if self._shape is not None else cheapest(found, self._limits.max_nodes)
+        kept = cheapest(self._candidates, self._limits.max_nodes)  # all of them, where they fill a shape
         return DraftProposal(
             session=self.session,
             base_length=len(self._session.tokens),

@@ -161,6 +161,19 @@ def test_a_level_below_that_is_right_saves_passes() -> None:
     assert passes == {"right": 1, "silent": 6}
 
 
+@pytest.mark.parametrize("kind", ["greedy", "coupled"])
+def test_the_levels_stay_in_step_over_rounds(kind: str) -> None:
+    """However much of each proposal is committed, a level below that is right makes every round one pass."""
+    made = cascade(model(eos=()), eos=())
+    _open(made, kind)
+    dice, tokens, base = random.Random(6), HashedTokens(range(10)), 0
+    for round_ in range(1, 21):
+        found = _proposal(made, tokens, base, depth=5)
+        assert made._runner.num_forwards == round_
+        base = len(tokens)
+        tokens.extend([*found.tree.token_ids[: dice.randrange(6)], dice.randrange(VOCAB)])
+
+
 def test_kept_rejected_and_corrected_tokens_are_counted() -> None:
     """Two right drafts and then wrong ones: two kept, the rest rejected, one corrected, in every pass."""
     truth = _truth(tokens := HashedTokens(range(10)), 6)
