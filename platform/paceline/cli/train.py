@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from paceline.cli.train_data import app as data_app
+from paceline.cli.train_draft_model import app as draft_model_app
 from paceline.cli.train_evaluate import app as evaluate_app
 from paceline.errors import ConfigError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Make drafters for a target: data, training, evaluation.", no_args_is_help=True)
 app.add_typer(data_app)
+app.add_typer(draft_model_app)
 app.add_typer(evaluate_app)
 
 _PROMPT_TOKENS = 256  # room in the KV cache for each question, beside its answer

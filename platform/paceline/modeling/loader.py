@@ -76,7 +76,7 @@ def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrai
     register_attention()
     model: PreTrainedModel
     try:
-        with _quiet_transformers():
+        with quiet_transformers():
             model, report = AutoModelForCausalLM.from_pretrained(  # type: ignore[misc]
                 folder,
                 config=config,
@@ -98,7 +98,7 @@ def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrai
 
 
 @contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No progress bar, and no table of the weights that a cut model leaves out."""
     verbosity = transformers_logging.get_verbosity()
     transformers_logging.set_verbosity_error()  # type: ignore[no-untyped-call]

@@ -73,6 +73,20 @@ def held_out(dialogues: Sequence[Dialogue], *, every: int = 50) -> tuple[list[Di
     return sides
 
 
+def first_tokens(dialogues: Sequence[Dialogue], most_tokens: int) -> list[Dialogue]:
+    """A part of the dialogues with about ``most_tokens`` tokens of answers; a smaller part is always in a larger one.
+
+    Which ones these are depends on the questions alone, so that curves over the data compare like with like.
+    """
+    taken, total = [], 0
+    for dialogue in sorted(dialogues, key=lambda one: _mix(one.prompt_ids)):
+        if total >= most_tokens:
+            break
+        taken.append(dialogue)
+        total += len(dialogue.answer_ids)
+    return taken
+
+
 class UserTurn:
     """Finds the user's words in a prompt of one question."""
 

@@ -1,7 +1,8 @@
 """What training leaves beside the weights that it made: enough to repeat it, and to write the model's card."""
 
+import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 from paceline.config.locate import find_shipped
 from paceline.errors import ConfigError
+from paceline.training.corpus import Dialogue
 
 FILE = "training.json"
 FORMAT = "paceline-training-1"
@@ -44,6 +46,39 @@ class TrainingRecord:
     def share(self) -> float:
         """Parameters that the drafter adds over those of the target."""
         return self.parameters / self.target_parameters
+
+
+def training_record(
+    method: str,
+    *,
+    target: str,
+    command: str,
+    data: Sequence[Path],
+    dialogues: Sequence[Dialogue],
+    token_passes: int,
+    seconds: float,
+    parameters: int,
+    target_parameters: int,
+    seed: int,
+    options: Mapping[str, Any],
+    measured: Mapping[str, Any],
+) -> TrainingRecord:
+    """The record of a training on ``dialogues``, which came from the files ``data``."""
+    return TrainingRecord(
+        method=method,
+        target=target,
+        commands=(command,),
+        seed=seed,
+        data=tuple(DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in data),
+        dialogues=len(dialogues),
+        answer_tokens=sum(len(dialogue.answer_ids) for dialogue in dialogues),
+        token_passes=token_passes,
+        seconds=seconds,
+        parameters=parameters,
+        target_parameters=target_parameters,
+        options=options,
+        measured=measured,
+    )
 
 
 def write_record(record: TrainingRecord, folder: Path) -> None:

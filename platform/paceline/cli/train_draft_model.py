@@ -1,0 +1,122 @@
+"""``paceline train draft-model``: a small model cut from the target's first layers, taught to predict as it does."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from paceline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from paceline.training.draft_training import Progress as TrainingProgress
+
+app = typer.Typer()
+
+
+@app.command("draft-model")
+def draft_model(
+    data: Annotated[list[Path], typer.Argument(help="Dialogues: text, generated answers, or packed.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the draft model.")],
+    work: Annotated[
+        Path | None, typer.Option(help="Folder of checkpoints and figures. Default: the output's name with .work.")
+    ] = None,
+    model: Annotated[str, typer.Option(help="The target: a name, a folder or a hub id.")] = "smollm2-135m",
+    layers: Annotated[int, typer.Option(min=1, help="Layers that are kept of the target.")] = 2,
+    vocabulary: Annotated[int, typer.Option(min=64, help="Tokens that may be drafted, the most frequent ones.")] = 8192,
+    vocabulary_of: Annotated[
+        Path | None, typer.Option(help="Draft vocabulary of another drafter's folder, to share one head with it.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(min=1, help="Times that all data is seen.")] = 3,
+    learning_rate: Annotated[float, typer.Option(min=0, help="Highest one.")] = 5e-4,
+    batch_tokens: Annotated[int, typer.Option(min=16, help="Tokens of one step, with padding.")] = 4096,
+    check_every: Annotated[int, typer.Option(min=1, help="Steps between two checks on dialogues held out.")] = 100,
+    drop_loops: Annotated[bool, typer.Option(help="Leave out answers that repeat themselves.")] = True,
+    most_tokens: Annotated[int | None, typer.Option(min=1, help="Use only so many tokens of answers.")] = None,
+    whole: Annotated[bool, typer.Option(help="Write embedding, head and tokenizer too.")] = False,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of the arithmetic on CPU.")] = 2,
+    seed: Annotated[int, typer.Option(help="Of the order of the data.")] = 0,
+) -> None:
+    """Train a draft model on what its target wrote. Interrupted and started again it goes on where it was."""
+    import torch  # noqa: PLC0415  # lazy, as in all commands
+
+    from paceline.bench.provenance import command_line  # noqa: PLC0415
+    from paceline.modeling.heads.draft_vocabulary import read_vocabulary  # noqa: PLC0415
+    from paceline.modeling.loader import load_config  # noqa: PLC0415
+    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
+    from paceline.text.tokenizer import TextTokenizer  # noqa: PLC0415
+    from paceline.training import draft_vocabulary  # noqa: PLC0415
+    from paceline.training.corpus import first_tokens, held_out, read_corpus  # noqa: PLC0415
+    from paceline.training.draft_model import new_draft_model, save_draft_model  # noqa: PLC0415
+    from paceline.training.draft_training import DraftTraining, TrainingOptions  # noqa: PLC0415
+    from paceline.training.record import training_record, write_record  # noqa: PLC0415
+    from paceline.training.teacher import ModelTeacher  # noqa: PLC0415
+
+    torch.set_num_threads(threads)
+    folder = resolve_model(model)
+    tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
+    trained, checked = held_out(read_corpus(data, tokenizer, drop_loops=drop_loops))
+    if not trained or not checked:
+        raise ConfigError("There are too few dialogues to keep some for checks; give more data.")
+    trained = first_tokens(trained, most_tokens) if most_tokens else trained
+    token_ids = read_vocabulary(vocabulary_of, tokenizer.vocabulary.size) if vocabulary_of else None
+    token_ids = token_ids or draft_vocabulary.choose_vocabulary(
+        trained, vocabulary, always=draft_vocabulary.indispensable(tokenizer)
+    )
+    options = TrainingOptions(epochs, batch_tokens, learning_rate=learning_rate, check_every=check_every, seed=seed)
+    draft = new_draft_model(folder, num_layers=layers, draft_token_ids=token_ids)
+    teacher = ModelTeacher(folder)
+    training = DraftTraining(draft, teacher, work or output.with_name(output.name + ".work"), options)
+    with _bar() as bar:
+        outcome = training.run(trained, checked, _shower(bar))
+    save_draft_model(draft, output, target_folder=folder, whole=whole)
+    record = training_record(
+        "draft_model",
+        target=model,
+        command=command_line(sys.argv),
+        data=data,
+        dialogues=trained,
+        token_passes=outcome.token_passes,
+        seconds=outcome.seconds,
+        parameters=sum(parameter.numel() for parameter in draft.learning()),
+        target_parameters=teacher.num_parameters,
+        seed=seed,
+        options={"layers": layers, "draft_vocabulary": len(token_ids), "learning_rate": learning_rate},
+        measured={
+            "simulated_tau": outcome.tau,
+            "same_choice": outcome.first,
+            "coverage": draft_vocabulary.coverage(checked, token_ids),
+        },
+    )
+    write_record(record, output)
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+    )
+
+
+def _shower(bar: Progress) -> "Callable[[TrainingProgress], None]":
+    task = bar.add_task("training", total=None)
+    checked = ""
+
+    def show(progress: "TrainingProgress") -> None:
+        nonlocal checked
+        if progress.tau is not None:
+            checked = f", same choice {progress.first:.3f}, tau {progress.tau:.2f}"
+        bar.update(
+            task, completed=progress.step, total=progress.num_steps, description=f"loss {progress.loss:.3f}{checked}"
+        )
+
+    return show

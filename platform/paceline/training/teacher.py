@@ -1,0 +1,31 @@
+"""The frozen target as what drafters learn from."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from paceline.training.plain_model import load_plain
+
+
+class ModelTeacher:
+    """A target of Transformers, in the precision that is served; computes what it is asked, and keeps nothing."""
+
+    def __init__(self, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:
+        """Load the target in ``folder``. Raises ModelRefusedError for a family that is not tested."""
+        self._model = load_plain(folder, dtype=dtype)
+
+    @property
+    def num_parameters(self) -> int:
+        """Of the whole target; tied tables count once."""
+        return self._model.num_parameters()
+
+    def hidden(self, token_ids: torch.Tensor) -> torch.Tensor:
+        """``[batch, tokens, hidden]`` after the last norm, for ids ``[batch, tokens]`` padded at the end."""
+        hidden: torch.Tensor = self._model.model(input_ids=token_ids, use_cache=False).last_hidden_state
+        return hidden
+
+    def rows(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Rows ``[n, hidden]`` of the output head."""
+        weight: torch.Tensor = self._model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+        return weight[torch.tensor(tuple(token_ids))]
