@@ -30,7 +30,7 @@ class DrafterReplica:
         config, peer_config = DrafterConfig.model_validate(drafter), PeerConfig.model_validate(peer)
         metrics = Metrics()
         self._versions = spoken(peer_config.protocol_max)
-        built = await asyncio.get_running_loop().run_in_executor(None, _build, group, config, device)
+        built = await asyncio.get_running_loop().run_in_executor(None, _build, group, config, device, metrics)
         self._facts = built.facts
         self._servicer = DrafterServicer(
             built.drafter,
@@ -80,10 +80,10 @@ class DrafterReplica:
             await asyncio.get_running_loop().run_in_executor(None, self._servicer.close)  # it joins a thread
 
 
-def _build(group: str, config: DrafterConfig, device: str) -> BuiltDrafter:
-    if config.method == "draft_model":
+def _build(group: str, config: DrafterConfig, device: str, metrics: Metrics) -> BuiltDrafter:
+    if config.method in {"draft_model", "cascade"}:
         # Lazy: an n-gram replica never needs torch.
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(config.threads)
-    return build_drafter(group, config, device=device)
+    return build_drafter(group, config, device=device, metrics=metrics)

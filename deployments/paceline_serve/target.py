@@ -99,5 +99,5 @@ class TargetReplica:
 def _start_engine(settings: DeploymentConfig, metrics: Metrics) -> tuple[NativeBackend, TargetFacts]:
     folder = resolve_model(settings.model.source, settings.model.revision)
     facts = target_facts(folder, settings.model)
-    drafters = build_drafters(settings, facts)
+    drafters = build_drafters(settings, facts, metrics)
     return NativeBackend.start(folder, config=settings, drafters=drafters, metrics=metrics), facts

@@ -32,13 +32,13 @@ def target_facts(folder: Path, model: ModelConfig) -> TargetFacts:
     return TargetFacts(tokenizer.vocabulary, min(model.max_context_tokens or own_limit, own_limit))
 
 
-def build_drafters(config: DeploymentConfig, target: TargetFacts) -> dict[str, Drafter]:
+def build_drafters(config: DeploymentConfig, target: TargetFacts, metrics: Metrics) -> dict[str, Drafter]:
     """Drafters of this process by group. Blocks while models load.
 
     Raises LinkRefusedError if one does not fit the target.
     """
     return {
-        group: build_matching_drafter(group, section, target, device=config.model.device)
+        group: build_matching_drafter(group, section, target, device=config.model.device, metrics=metrics)
         for group, section in config.drafters.items()
         if section.place == "in_process"
     }

@@ -24,6 +24,7 @@ from paceline.modeling.catalogue import CATALOGUE
 from paceline.modeling.loader import load_config
 from paceline.modeling.resolve import resolve_model
 from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
+from paceline.telemetry.metrics import Metrics
 from paceline.text.tokenizer import TextTokenizer
 
 _UINT64 = (1 << 64) - 1
@@ -57,11 +58,12 @@ class EngineEndpoint:
         tokenizer = TextTokenizer.load(folder, vocab_size=model.vocab_size)
         context = min(config.model.max_context_tokens or model.max_position_embeddings, model.max_position_embeddings)
         target = TargetFacts(tokenizer.vocabulary, context)
+        metrics = Metrics()
         drafters = {
-            group: build_matching_drafter(group, section, target, device=config.model.device)
+            group: build_matching_drafter(group, section, target, device=config.model.device, metrics=metrics)
             for group, section in config.drafters.items()
         }
-        return cls(NativeBackend.start(folder, config=config, drafters=drafters), tokenizer, config)
+        return cls(NativeBackend.start(folder, config=config, drafters=drafters, metrics=metrics), tokenizer, config)
 
     async def ask(self, question: BenchQuestion) -> Recording:
         """Generate one answer; see `Endpoint.ask`."""

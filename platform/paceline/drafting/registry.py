@@ -9,6 +9,7 @@ from paceline.drafting.cascade_facts import cascade_facts, check_level
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import ConfigError
+from paceline.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from paceline.modeling.runner import ModelRunner
@@ -26,11 +27,11 @@ class BuiltDrafter(NamedTuple):
 class DrafterFactory(Protocol):
     """Builds one drafting method."""
 
-    def __call__(self, group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+    def __call__(self, group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:
         """Load what the method needs; blocks. Raises SetupError kinds where that fails."""
 
 
-def _ngram(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:  # noqa: ARG001
+def _ngram(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
     # Lazy, like all factories: a replica imports only the method that it runs.
     from paceline.drafting.ngram import NgramDrafter  # noqa: PLC0415
 
@@ -44,7 +45,7 @@ class _LoadedDraftModel(NamedTuple):
     facts: DrafterFacts
 
 
-def _draft_model(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+def _draft_model(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
     from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415  # lazy, as above
 
     runner, eos_token_ids, facts = _load_draft_model(group, config, device=device)
@@ -69,10 +70,10 @@ def _load_draft_model(group: str, config: DrafterConfig, *, device: str) -> _Loa
     return _LoadedDraftModel(runner, tokenizer.eos_token_ids, facts)
 
 
-def _cascade(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+def _cascade(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:
     from paceline.drafting.cascade import CascadeDrafter  # noqa: PLC0415  # lazy, as above
 
-    built = build_drafter(group, config.levels[0], device=device)
+    built = build_drafter(group, config.levels[0], device=device, metrics=metrics)
     for level, section in enumerate(config.levels[1:], 1):
         runner, eos_token_ids, facts = _load_draft_model(group, section, device=device)
         check_level(facts, built.facts, group=group, level=level)
@@ -83,12 +84,13 @@ def _cascade(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
             group=group,
             level=level,
             max_law_tokens=section.max_law_tokens,
+            metrics=metrics,
         )
         built = BuiltDrafter(drafter, cascade_facts(facts, built.facts))
     return built
 
 
-def _outside(group: str, config: DrafterConfig, *, device: str) -> BuiltDrafter:
+def _outside(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
     from paceline.drafting.outside import facts_of, make_outside  # noqa: PLC0415  # lazy, as above
 
     drafter = make_outside(config.method, config.options, device)
@@ -100,8 +102,10 @@ DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType(
 )
 
 
-def build_drafter(group: str, config: DrafterConfig, *, device: str = "cpu") -> BuiltDrafter:
-    """Build the drafter of a group, in the process that will run it.
+def build_drafter(
+    group: str, config: DrafterConfig, *, device: str = "cpu", metrics: Metrics | None = None
+) -> BuiltDrafter:
+    """Build the drafter of a group, in the process that will run it and whose ``metrics`` count what it does.
 
     Does not compare it with the target: a replica behind a link is checked at each handshake.
     Raises ConfigError for an unknown method.
@@ -112,14 +116,21 @@ def build_drafter(group: str, config: DrafterConfig, *, device: str = "cpu") -> 
             f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}; "
             "a class of your own is named as package.module:Class."
         )
-    return factory(group, config, device=device)
+    return factory(group, config, device=device, metrics=metrics or Metrics())
 
 
-def build_matching_drafter(group: str, config: DrafterConfig, target: TargetFacts, *, device: str = "cpu") -> Drafter:
+def build_matching_drafter(
+    group: str,
+    config: DrafterConfig,
+    target: TargetFacts,
+    *,
+    device: str = "cpu",
+    metrics: Metrics | None = None,
+) -> Drafter:
     """Build the drafter of a group inside a target's own process, through the same gate as a link.
 
     Raises LinkRefusedError if it does not fit the target.
     """
-    built = build_drafter(group, config, device=device)
+    built = build_drafter(group, config, device=device, metrics=metrics)
     check_match(target, built.facts, group=group)
     return built.drafter

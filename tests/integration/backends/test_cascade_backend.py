@@ -9,6 +9,7 @@ from paceline.config.schema import DeploymentConfig
 from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
+from paceline.telemetry import catalogue
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
 
@@ -57,17 +58,27 @@ def ids(answers: list[list[GenerationChunk]]) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("top_k", [1, 3])
 def test_a_seed_gives_the_text_of_plain_decoding(folder: str, top_k: int) -> None:
-    """Under `coupled`, chains and trees, many answers at once; drafts of the cascade are accepted."""
+    """Under `coupled`, chains and trees, many answers at once; drafts are accepted, levels are counted."""
     endpoint = start(folder, "coupled", top_k)
     try:
         plain = asyncio.run(together(endpoint, Plan(Route.PLAIN, "t")))
         drafted = asyncio.run(together(endpoint, DRAFTED))
         endpoint.backend.parts.engine.check_integrity()
+        counted = [
+            endpoint.backend.metrics.value(counter, group="levels", level="1")
+            for counter in (
+                catalogue.CASCADE_PASSES,
+                catalogue.CASCADE_KEPT_TOKENS,
+                catalogue.CASCADE_REJECTED_TOKENS,
+                catalogue.CASCADE_CORRECTIONS,
+            )
+        ]
     finally:
         asyncio.run(endpoint.close())
 
     assert ids(plain) == ids(drafted)
     assert sum(chunks[-1].stats.accepted for chunks in drafted if chunks[-1].stats) > 10
+    assert min(counted) > 0
 
 
 @pytest.mark.parametrize("verifier", ["rejection", "block"])
