@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -17,6 +18,15 @@ from paceline.modeling.heads.mtp_head import MtpHead
 from paceline.modeling.heads.read_mtp import NUM_MODULES, OUTER_NAMES, PARALLEL
 
 WEIGHTS_FILE = "model.safetensors"
+# Other engines look a head's class up by that of a model of its family.
+_ARCHITECTURES: Mapping[str, str] = MappingProxyType(
+    {
+        "llama": "LlamaForCausalLM",
+        "mistral": "MistralForCausalLM",
+        "qwen2": "Qwen2ForCausalLM",
+        "qwen3": "Qwen3ForCausalLM",
+    }
+)
 
 
 def save_head(head: Head, folder: Path, *, dtype: torch.dtype = torch.bfloat16, with_output: bool = False) -> None:
@@ -32,7 +42,7 @@ def save_head(head: Head, folder: Path, *, dtype: torch.dtype = torch.bfloat16, 
         config, tensors = _mtp(head)
         write_vocabulary(folder, head.spec.draft_token_ids)
     elif isinstance(head, EagleHead):
-        config = {**_layer_dict(head.config), "architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+        config = _layer_dict(head.config)
         tensors = dict(head.named_parameters())
         write_vocabulary(folder, head.spec.draft_token_ids)
     else:
@@ -77,8 +87,9 @@ def _mtp(head: MtpHead) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
 
 def _layer_dict(config: PreTrainedConfig) -> dict[str, Any]:
     """What describes a decoder layer, without what describes how a model was loaded."""
-    dropped = ("_name_or_path", "architectures", "dtype", "layer_types", "transformers_version")
-    return {key: value for key, value in config.to_dict().items() if key not in dropped}
+    dropped = ("_name_or_path", "dtype", "layer_types", "transformers_version")
+    kept = {key: value for key, value in config.to_dict().items() if key not in dropped}
+    return {**kept, "architectures": [_ARCHITECTURES[config.model_type]]}
 
 
 def _write(folder: Path, config: dict[str, Any], tensors: Mapping[str, torch.Tensor], dtype: torch.dtype) -> None:
