@@ -1,34 +1,18 @@
 """One tree while a draft model draws it, level by level."""
 
-import logging
-from collections.abc import Mapping
-from itertools import chain
-
 import torch
 
-from paceline.core.drafts import DraftBudget, DraftProposal, DrawRule
-from paceline.drafting.candidates import Candidate, Ranks, breadth_first, cheapest, tree_of
-from paceline.drafting.fixed_shape import fixed_shape
+from paceline.core.drafts import DraftBudget
+from paceline.drafting.candidates import tree_of
 from paceline.drafting.model_session import ModelSession
-from paceline.errors import EngineFailedError
+from paceline.drafting.tree_growth import ROOT, TreeGrowth
 from paceline.modeling.forward_row import ForwardRow
-from paceline.verification.draft_draw import DraftChildren, draft_children
+from paceline.verification.draft_ids import DraftIds
 from paceline.verification.sampler_state import SamplerState
 
-logger = logging.getLogger(__name__)
 
-_ROOT = Candidate((), (), 0.0)  # the last context token
-_NO_CHILDREN = DraftChildren((), (), None)
-
-
-class DraftGrowth:
-    """Feeds what the model has not seen, then each level in turn; a chain is a tree with one child a node.
-
-    Drafts that are draws (INDEPENDENT) fill a shape settled beforehand, and never stop early: a short tree is
-    ready sooner, so whether it is in time would depend on what was drawn, and the law of the drafts that are
-    used would not be q. Others are chosen: the cheapest nodes of all that were seen are kept, which is why a
-    level has no more nodes than the budget, and no draft follows a token that ends the answer.
-    """
+class DraftGrowth(TreeGrowth):
+    """Feeds what the model has not seen, then each level in turn."""
 
     def __init__(
         self,
@@ -38,84 +22,31 @@ class DraftGrowth:
         limits: DraftBudget,
         end_token_ids: frozenset[int],
         max_law_tokens: int,
+        draft_ids: DraftIds | None = None,
     ) -> None:
-        """Draft within ``limits``; nothing behind one of ``end_token_ids``. ``sampler`` is left as it is found."""
+        """See `TreeGrowth`."""
+        super().__init__(
+            session,
+            sampler,
+            limits=limits,
+            end_token_ids=end_token_ids,
+            max_law_tokens=max_law_tokens,
+            draft_ids=draft_ids,
+        )
         self._session = session
-        self._sampler = sampler
-        self._limits = limits
-        self._shape: Mapping[Ranks, int] | None = None
-        if session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy:
-            self._shape = fixed_shape(limits.max_depth, limits.max_nodes, max(1, limits.top_k))
-        self._end_token_ids = end_token_ids
-        self._max_law_tokens = max_law_tokens
-        self._kept: list[Candidate] = []  # breadth first
-        self._level = [_ROOT]  # of these the next pass gives logits
         # The last context token is fed again if need be: its logits are the first level's.
         session.rewind(len(session.tokens) - 1)
 
-    @property
-    def done(self) -> bool:
-        """Whether the tree is complete."""
-        return not any(self._num_children(candidate) for candidate in self._level)
-
     def next_row(self) -> ForwardRow:
         """The pass that gives the logits of the last level."""
-        if self._level[0] is _ROOT:
+        if self.level[0] is ROOT:
             return self._session.context_row(num_logits=1)
-        return self._session.tree_row(tree_of(self._kept), num_logits=len(self._level))
+        return self._session.tree_row(tree_of(self.kept), num_logits=len(self.level))
 
     def grow(self, row: ForwardRow, logits: torch.Tensor) -> None:
         """Add a level from ``logits`` [nodes of the last level, vocab], the result of ``row`` from `next_row`."""
-        if self._level[0] is _ROOT:
+        if self.level[0] is ROOT:
             self._session.mark_computed(row)
         else:
-            self._session.mark_drafted(tree_of(self._kept))
-        depth = self._level[0].depth + 1
-        children = [self._children(node, node_logits) for node, node_logits in zip(self._level, logits, strict=True)]
-        grown = [*self._kept, *chain.from_iterable(children)]
-        self._kept = breadth_first(grown) if self._shape is not None else cheapest(grown, self._limits.max_nodes)
-        self._level = [candidate for candidate in self._kept if candidate.depth == depth]
-
-    def proposal(self, draft_ms: float) -> DraftProposal:
-        """What was drafted."""
-        return DraftProposal(
-            session=self._session.opening.session,
-            base_length=len(self._session.tokens),
-            base_hash=self._session.context_hash,
-            tree=tree_of(self._kept),
-            laws=tuple(candidate.law for candidate in self._kept if candidate.law is not None),
-            draft_ms=draft_ms,
-        )
-
-    def _num_children(self, candidate: Candidate) -> int:
-        """Most children that a node may get."""
-        if self._shape is not None:
-            return self._shape.get(candidate.ranks, 0)
-        ended = bool(candidate.token_ids) and candidate.token_ids[-1] in self._end_token_ids
-        return 0 if ended or candidate.depth >= self._limits.max_depth else max(1, self._limits.top_k)
-
-    def _children(self, parent: Candidate, logits: torch.Tensor) -> list[Candidate]:
-        drawn = self._draw(parent, logits, self._num_children(parent))
-        return [
-            Candidate((*parent.ranks, rank), (*parent.token_ids, token_id), parent.cost + cost, drawn.law)
-            for rank, (token_id, cost) in enumerate(zip(drawn.token_ids, drawn.costs, strict=True))
-        ]
-
-    def _draw(self, parent: Candidate, logits: torch.Tensor, count: int) -> DraftChildren:
-        if count == 0:
-            return _NO_CHILDREN
-        with self._sampler.walk():
-            for token_id in parent.token_ids:
-                self._sampler.push(token_id)
-            try:
-                return draft_children(
-                    logits,
-                    self._sampler,
-                    rule=self._session.opening.rule,
-                    round_start=len(self._session.tokens),
-                    max_law_tokens=self._max_law_tokens,
-                    count=count,
-                )
-            except EngineFailedError as error:
-                logger.warning("session %s: drafting stopped: %s", self._session.opening.session, error)
-                return _NO_CHILDREN
+            self._session.mark_drafted(tree_of(self.kept))
+        self.add_level(logits)

@@ -7,21 +7,13 @@ from typing import Protocol
 
 import torch
 
-from paceline.core.drafts import (
-    DraftBudget,
-    DraftOpening,
-    DraftProposal,
-    DraftRefusal,
-    DraftReply,
-    DraftRequest,
-    DraftTree,
-    NeedSync,
-)
+from paceline.core.drafts import DraftBudget, DraftOpening, DraftRefusal, DraftReply, DraftRequest
 from paceline.drafting.draft_growth import DraftGrowth
 from paceline.drafting.model_session import ModelSession
-from paceline.drafting.sessions import SessionTable
+from paceline.drafting.queued_drafter import QueuedDrafter
 from paceline.kvcache.page_pool import PagePool, PageTable
 from paceline.modeling.forward_row import ForwardRow
+from paceline.verification.draft_ids import DraftIds
 
 _NEAR_TOKENS = 16  # a session that misses no more is brought up to date in its first drafting pass
 _KV_RETRY_MS = 250  # when pages are short now
@@ -45,7 +37,7 @@ class DraftRunner(Protocol):
         """Copy K/V from slot to slot."""
 
 
-class DraftModelDrafter:
+class DraftModelDrafter(QueuedDrafter[ModelSession]):
     """A causal language model as a drafter: paged K/V of its own, batched over sessions. Implements `Drafter`.
 
     A session never gets a draft before K/V of its whole context is there, so a period without
@@ -54,24 +46,28 @@ class DraftModelDrafter:
     """
 
     method = "draft_model"
-    live = True
-    detail = ""
 
     def __init__(
-        self, runner: DraftRunner, *, eos_token_ids: Iterable[int], max_law_tokens: int = 256, prefill_chunk: int = 256
+        self,
+        runner: DraftRunner,
+        *,
+        eos_token_ids: Iterable[int],
+        max_law_tokens: int = 256,
+        prefill_chunk: int = 256,
+        draft_ids: DraftIds | None = None,
     ) -> None:
         """Draft with ``runner``.
 
         ``max_law_tokens``: most ids of a law that is sent along. ``prefill_chunk``: most tokens that one unit
-        of work spends on sessions that are behind.
+        of work spends on sessions that are behind. ``draft_ids``: tokens that the logits of the runner belong to, where
+        those are not the whole vocabulary.
         """
+        super().__init__()
         self._runner = runner
         self._eos_token_ids = frozenset(eos_token_ids)
         self._max_law_tokens = max_law_tokens
         self._prefill_chunk = prefill_chunk
-        self._sessions: SessionTable[ModelSession] = SessionTable()
-        self._pending: dict[str, DraftRequest] = {}  # in order of arrival
-        self._ready: dict[str, DraftReply] = {}  # answered without any work
+        self._draft_ids = draft_ids
         self._drafted_last = False
 
     def open(self, openings: Sequence[DraftOpening]) -> None:
@@ -80,16 +76,8 @@ class DraftModelDrafter:
         for opening in openings:
             self._sessions.add(ModelSession(opening, PageTable(self._runner.pool, 0)))
 
-    def request(self, rows: Sequence[DraftRequest]) -> None:
-        """Bring sessions up to date; what they miss is computed in `collect`."""
-        for row in rows:
-            self._forget_request(row.session)
-            outcome = self._sessions.apply(row)
-            if isinstance(outcome, NeedSync):
-                self._ready[row.session] = outcome
-            else:
-                self._pending[row.session] = row
-                self._runner.move(self._session(row.session).keep_committed_drafts())
+    def _applied(self, session: ModelSession, row: DraftRequest, kept: int) -> None:  # noqa: ARG002
+        self._runner.move(session.keep_committed_drafts())
 
     def collect(self, timeout_s: float) -> list[DraftReply]:  # noqa: ARG002 - computes, never waits
         """Do one unit of work: a prefill chunk, or the drafts of every session that is up to date."""
@@ -103,21 +91,8 @@ class DraftModelDrafter:
         self._drafted_last = True
         return self._draft(near)
 
-    @property
-    def num_pending(self) -> int:
-        """Requests that have no reply yet."""
-        return len(self._pending) + len(self._ready)
-
-    def close(self, sessions: Sequence[str]) -> None:
-        """Drop sessions and their pages; unknown ones are ignored."""
-        for name in sessions:
-            self._forget_request(name)
-        for session in self._sessions.pop(sessions):
-            session.drop_cache()
-
-    def _forget_request(self, name: str) -> None:
-        self._pending.pop(name, None)
-        self._ready.pop(name, None)
+    def _dropped(self, session: ModelSession) -> None:
+        session.drop_cache()
 
     def _take_ready(self) -> list[DraftReply]:
         """Replies that need no work, refusals of what cannot be computed now included."""
@@ -230,16 +205,5 @@ class DraftModelDrafter:
             limits=self._limits(session),
             end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
             max_law_tokens=self._max_law_tokens,
+            draft_ids=self._draft_ids,
         )
-
-    def _answer_empty(self, session: ModelSession) -> DraftProposal:
-        name = session.opening.session
-        del self._pending[name]
-        return DraftProposal(name, len(session.tokens), session.context_hash, DraftTree((), ()))
-
-    def _session(self, name: str) -> ModelSession:
-        """A session with a pending request; closing one drops its request, so it is known."""
-        session = self._sessions.get(name)
-        if session is None:
-            raise KeyError(name)
-        return session

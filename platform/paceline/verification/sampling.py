@@ -7,7 +7,8 @@ drift from it.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from typing import Protocol
 
 import torch
 
@@ -17,18 +18,38 @@ from paceline.kernels import token_law
 from paceline.kernels.token_law import ALL_MASKED, NOT_FINITE, Warp, WarpedRow
 from paceline.verification import device_rows
 from paceline.verification.law import TokenLaw
-from paceline.verification.sampler_state import SamplerState
 from paceline.verification.truncation import warped_row
 
 _LEAST_TEMPERATURE = 1e-30  # above 0 in float32; anything near it is greedy in all but name
 
 
-def target_law(logits: torch.Tensor, state: SamplerState) -> TokenLaw:
+class Prefix(Protocol):
+    """What a law depends on besides the logits, in their own numbering of ids; `SamplerState` has it."""
+
+    @property
+    def params(self) -> SamplingParams:
+        """How the request wants its tokens drawn."""
+
+    @property
+    def position(self) -> int:
+        """Absolute position of the token."""
+
+    def output_counts(self) -> dict[int, int]:
+        """How often each id is in the output."""
+
+    def seen_token_ids(self) -> frozenset[int]:
+        """Ids in prompt or output."""
+
+    def banned_token_ids(self) -> Set[int]:
+        """Ids that must not come next."""
+
+
+def target_law(logits: torch.Tensor, state: Prefix) -> TokenLaw:
     """The distribution of the token at ``state.position``; see `target_laws`."""
     return target_laws([logits], [state])[0]
 
 
-def target_laws(logits: Sequence[torch.Tensor], states: Sequence[SamplerState]) -> list[TokenLaw]:
+def target_laws(logits: Sequence[torch.Tensor], states: Sequence[Prefix]) -> list[TokenLaw]:
     """The distributions of the tokens at the positions of ``states``.
 
     Each of ``logits`` [vocab] is floating point and is not changed; a law may share its memory. Raises
@@ -60,7 +81,7 @@ def _warped(scores: Sequence[torch.Tensor], warps: Sequence[Warp]) -> list[Warpe
     return [warped_row(row, warp) for row, warp in zip(scores, warps, strict=True)]
 
 
-def _law(row: WarpedRow, state: SamplerState) -> TokenLaw:
+def _law(row: WarpedRow, state: Prefix) -> TokenLaw:
     if row.best_id == NOT_FINITE:
         raise EngineFailedError(f"the logits at position {state.position} are not finite")
     if row.best_id == ALL_MASKED:
@@ -70,7 +91,7 @@ def _law(row: WarpedRow, state: SamplerState) -> TokenLaw:
     return TokenLaw(row.log_weights, row.token_ids)
 
 
-def _edited(logits: torch.Tensor, state: SamplerState) -> torch.Tensor:
+def _edited(logits: torch.Tensor, state: Prefix) -> torch.Tensor:
     """Logit bias, then penalties, then masks, on one copy; ``logits`` itself where nothing applies."""
     params, banned = state.params, state.banned_token_ids()
     repeats = params.repetition_penalty != 1.0
