@@ -83,7 +83,7 @@ def test_a_break_in_mid_answer_raises(door):
     """What came before the break is given out, then the error."""
     pool = stub_pool.StubPool(fail_after=2, fail_with=EngineFailedError("boom"))
     seen = []
-    with door(pool) as client, pytest.raises(AnswerFailedError, match="failed 2 times"):
+    with door(pool) as client, pytest.raises(AnswerFailedError, match="failed 3 times"):
         seen.extend(client.ask(QUESTION))
 
 
