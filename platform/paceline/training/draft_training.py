@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -33,8 +33,19 @@ class Teacher(Protocol):
     def hidden(self, token_ids: torch.Tensor) -> torch.Tensor:
         """``[batch, tokens, hidden]`` after the last norm, for ids ``[batch, tokens]`` padded at the end."""
 
+    def choices(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[n]``: the likeliest token of the whole vocabulary after each of ``hidden`` ([n, hidden])."""
+
     def rows(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Rows ``[n, hidden]`` of the output head."""
+
+
+class _Places(NamedTuple):
+    """All places of a batch whose next token is one of an answer."""
+
+    drafted: torch.Tensor  # [n, draft vocab] logits of the draft model
+    wanted: torch.Tensor  # [n, draft vocab] logits of the target
+    choices: torch.Tensor  # [n] places of the target's own choices in the draft vocabulary; -1: it is not in it
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +104,8 @@ class DraftTraining:
         self._folder = folder
         self._options = options
         self._rows = teacher.rows(draft.draft_token_ids)
+        self._place_of = torch.full((draft.model.config.vocab_size,), -1)
+        self._place_of[torch.tensor(draft.draft_token_ids)] = torch.arange(len(draft.draft_token_ids))
         self._optimizer = torch.optim.AdamW(draft.learning(), lr=options.learning_rate, betas=_BETAS, weight_decay=0.01)
         self._state = _State()
         folder.mkdir(parents=True, exist_ok=True)
@@ -129,9 +142,11 @@ class DraftTraining:
         for group in self._optimizer.param_groups:
             group["lr"] = self._options.learning_rate * _rate(share, self._options.warmup)
         self._draft.train()
-        drafted, wanted = self._logits(batch)
-        losses = (kl_loss if share < self._options.hybrid_from else hybrid_loss)(drafted, wanted)
-        loss = losses.mean()
+        places = self._places(batch)
+        losses = (kl_loss if share < self._options.hybrid_from else hybrid_loss)(places.drafted, places.wanted)
+        # Where the target's choice cannot be drafted, the law over the rest is no guide.
+        can_draft = places.choices >= 0
+        loss = (losses * can_draft).sum() / can_draft.sum().clamp(min=1)
         self._optimizer.zero_grad(set_to_none=True)
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(self._draft.learning(), _MOST_NORM)
@@ -140,14 +155,15 @@ class DraftTraining:
         self._state.token_passes += len(losses)
         return float(loss.detach())
 
-    def _logits(self, batch: Sequence[Dialogue]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Logits ``[n, draft vocab]`` of drafter and target at all places whose next token is one of an answer."""
+    def _places(self, batch: Sequence[Dialogue]) -> _Places:
         token_ids, is_answer = _padded(batch)
         with torch.no_grad():
-            wanted = torch.nn.functional.linear(self._teacher.hidden(token_ids)[is_answer], self._rows)
+            hidden = self._teacher.hidden(token_ids)[is_answer]
+            wanted = torch.nn.functional.linear(hidden, self._rows)
+            choices = self._place_of[self._teacher.choices(hidden)]
         with torch.autocast("cpu", torch.bfloat16):
             drafted = self._draft.draft_logits(self._draft(token_ids)[is_answer])
-        return drafted, wanted
+        return _Places(drafted, wanted, choices)
 
     def _check(self, progress: Progress, checked: Sequence[Dialogue]) -> Progress:
         """Measure on the dialogues held out, keep the best, and save so that training can go on."""
@@ -155,8 +171,8 @@ class DraftTraining:
         agrees: list[torch.Tensor] = []
         with torch.no_grad():
             for batch in _batches(checked, self._options.batch_tokens):
-                drafted, wanted = self._logits(batch)
-                equal = drafted.argmax(-1) == wanted.argmax(-1)
+                places = self._places(batch)
+                equal = places.drafted.argmax(-1) == places.choices
                 agrees += torch.split(equal, [len(dialogue.answer_ids) for dialogue in batch])
         state = self._state
         tau = simulated_tau(agrees, depth=_CHECKED_DEPTH)

@@ -7,6 +7,8 @@ import torch
 
 from paceline.training.plain_model import load_plain
 
+_CHUNK = 512  # places whose logits over the whole vocabulary are in memory at a time
+
 
 class ModelTeacher:
     """A target of Transformers, in the precision that is served; computes what it is asked, and keeps nothing."""
@@ -24,6 +26,12 @@ class ModelTeacher:
         """``[batch, tokens, hidden]`` after the last norm, for ids ``[batch, tokens]`` padded at the end."""
         hidden: torch.Tensor = self._model.model(input_ids=token_ids, use_cache=False).last_hidden_state
         return hidden
+
+    def choices(self, hidden: torch.Tensor) -> torch.Tensor:
+        """``[n]``: the likeliest token of the whole vocabulary after each of ``hidden`` ([n, hidden])."""
+        weight: torch.Tensor = self._model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
+        parts = hidden.split(_CHUNK)
+        return torch.cat([torch.nn.functional.linear(part, weight).argmax(-1) for part in parts])
 
     def rows(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Rows ``[n, hidden]`` of the output head."""
