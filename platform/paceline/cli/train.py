@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from paceline.cli.train_data import app as data_app
 from paceline.cli.train_draft_model import app as draft_model_app
 from paceline.cli.train_evaluate import app as evaluate_app
+from paceline.cli.train_tree import app as tree_app
 from paceline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make drafters for a target: data, training, evaluation.", no_args_is_help=True)
 app.add_typer(data_app)
 app.add_typer(draft_model_app)
+app.add_typer(tree_app)
 app.add_typer(evaluate_app)
 
 _PROMPT_TOKENS = 256  # room in the KV cache for each question, beside its answer

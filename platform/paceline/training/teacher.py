@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 
+from paceline.modeling.heads.target_weights import TargetWeights, weights_of_model
 from paceline.training.plain_model import load_plain
 
 _CHUNK = 512  # places whose logits over the whole vocabulary are in memory at a time
@@ -21,6 +22,11 @@ class ModelTeacher:
     def num_parameters(self) -> int:
         """Of the whole target; tied tables count once."""
         return self._model.num_parameters()
+
+    @property
+    def weights(self) -> TargetWeights:
+        """What heads borrow from the target."""
+        return weights_of_model(self._model)
 
     def hidden(self, token_ids: torch.Tensor) -> torch.Tensor:
         """``[batch, tokens, hidden]`` after the last norm, for ids ``[batch, tokens]`` padded at the end."""
