@@ -23,9 +23,9 @@ WIDE_KEY_BLOCK = 256
 
 
 class Member(NamedTuple):
-    """One sequence of a bucket."""
+    """One sequence of a bucket, without the places before `ForwardRow.first`."""
 
-    row: ForwardRow
+    row: ForwardRow  # its ``first`` is 0, its ``start`` counts from there; the table still has all places
     slots: npt.NDArray[np.int32]  # [row.stop]
     offset: int  # of its tokens in the flat batch
 

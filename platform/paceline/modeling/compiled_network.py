@@ -12,6 +12,7 @@ from paceline.kernels.decoder_layers import Epilogue
 from paceline.modeling.compiled_layer import CompiledLayer
 from paceline.modeling.compiled_norm import rms_norm
 from paceline.modeling.compiled_stack import CompiledStack
+from paceline.modeling.network import NO_STATES, TargetPass, WantedStates
 from paceline.modeling.packed_linear import release_file
 from paceline.modeling.packed_weight import PACKABLE, PackedWeight, packable
 from paceline.modeling.step_meta import StepMeta
@@ -47,12 +48,26 @@ class CompiledNetwork:
             layers, config, rotary=decoder.rotary_emb, dtype=self._embedding.dtype, kernels=kernels
         )
 
-    def logits(self, step: StepMeta) -> torch.Tensor:
-        """See `Network.logits`. Only the rows that are wanted pass the last norm and the head."""
+    def run(self, step: StepMeta, states: WantedStates = NO_STATES) -> TargetPass:
+        """See `Network.run`. Only the rows that are wanted pass the last norm and the head."""
         hidden = self._embedding.index_select(0, step.token_ids)
-        self._stack.run(hidden, step)
+        inputs: dict[int, torch.Tensor] = {}
+        done = 0
+        for layer in states.inputs:
+            if layer > done:
+                self._stack.run(hidden, step, first=done, last=layer)
+            inputs[layer], done = hidden.clone(), layer
+        if done < len(self._stack):
+            self._stack.run(hidden, step, first=done)
+        if states.last:  # a row's norm has the same bits whatever the rows beside it
+            last = rms_norm(self._kernels, hidden, self._norm, epsilon=self._epsilon)
+            return TargetPass(self._logits(last.index_select(0, step.wanted)), last, inputs)
         wanted = hidden.index_select(0, step.wanted)
-        normed = rms_norm(self._kernels, wanted, self._norm, epsilon=self._epsilon)
-        logits = torch.empty(len(wanted), self.packed_output.columns)
+        return TargetPass(
+            self._logits(rms_norm(self._kernels, wanted, self._norm, epsilon=self._epsilon)), None, inputs
+        )
+
+    def _logits(self, normed: torch.Tensor) -> torch.Tensor:
+        logits = torch.empty(len(normed), self.packed_output.columns)
         self.packed_output.apply(self._kernels, normed, logits, Epilogue.WIDEN, threads=torch.get_num_threads())
         return logits

@@ -29,6 +29,10 @@ class HeadMemory:
         """The target has computed other tokens in ``slots``: the head's K/V there are stale."""
         self.computed[slots] = False
 
+    def freed(self, slots: npt.NDArray[np.int32]) -> None:
+        """Nobody holds ``slots`` any more: whoever is given them next has computed nothing there."""
+        self.computed[slots] = False
+
     def moved(self, moves: Sequence[tuple[int, int]]) -> None:
         """The target's K/V were copied between slots, given as (source, target): the head's go with them."""
         if not moves:

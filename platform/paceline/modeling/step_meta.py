@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -24,8 +25,11 @@ class StepMeta:
         self._members: list[Member] = []
         self.num_tokens = 0
         for row in rows:
-            self._members.append(Member(row, row.table.slot_array(row.stop), self.num_tokens))
+            # Without the places that no query sees, so that nothing but positions knows of them.
+            seen = replace(row, start=row.start - row.first, first=0) if row.first else row
+            self._members.append(Member(seen, row.table.slot_array(row.stop)[row.first :], self.num_tokens))
             self.num_tokens += len(row.token_ids)
+        self._first_positions = [row.first for row in rows]
         self.host_write_slots = np.concatenate([slots[row.start :] for row, slots, _ in self._members])  # int32
 
     @cached_property
@@ -36,7 +40,8 @@ class StepMeta:
     @cached_property
     def positions(self) -> torch.Tensor:
         """``[num_tokens]`` int64: a token's place in its sequence, or what the depth of a node gives."""
-        return self._send(np.concatenate([key_positions(row)[row.start :] for row, _, _ in self._members]))
+        firsts = zip(self._members, self._first_positions, strict=True)
+        return self._send(np.concatenate([first + key_positions(row)[row.start :] for (row, _, _), first in firsts]))
 
     @cached_property
     def wanted(self) -> torch.Tensor:
