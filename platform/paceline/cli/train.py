@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from paceline.cli.train_card import app as card_app
 from paceline.cli.train_data import app as data_app
 from paceline.cli.train_draft_model import app as draft_model_app
 from paceline.cli.train_evaluate import app as evaluate_app
@@ -26,6 +27,7 @@ app.add_typer(data_app)
 app.add_typer(draft_model_app)
 app.add_typer(tree_app)
 app.add_typer(evaluate_app)
+app.add_typer(card_app)
 
 _PROMPT_TOKENS = 256  # room in the KV cache for each question, beside its answer
 
