@@ -36,7 +36,7 @@ class ModelTeacher:
     def choices(self, hidden: torch.Tensor) -> torch.Tensor:
         """``[n]``: the likeliest token of the whole vocabulary after each of ``hidden`` ([n, hidden])."""
         weight: torch.Tensor = self._model.get_output_embeddings().weight  # type: ignore[no-untyped-call]
-        parts = hidden.split(_CHUNK)
+        parts = torch.split(hidden, _CHUNK)
         return torch.cat([torch.nn.functional.linear(part, weight).argmax(-1) for part in parts])
 
     def rows(self, token_ids: Sequence[int]) -> torch.Tensor:

@@ -2,18 +2,17 @@
 
 import heapq
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
 
+from paceline.drafting.candidates import Ranks
+from paceline.drafting.static_tree import FILE
 from paceline.errors import ConfigError
 from paceline.training.corpus import Dialogue
-
-FILE = "static_tree.json"
-
-Ranks = tuple[int, ...]  # a path: which choice of head 0, then of head 1, ...; 0 is a head's first choice
 
 
 class Heads(Protocol):
@@ -30,7 +29,7 @@ class Target(Protocol):
         """``[batch, tokens, hidden]`` after the last norm."""
 
 
-class StaticTree(NamedTuple):
+class MeasuredTree(NamedTuple):
     """A tree, best path first, so that any number of its first paths is a tree too."""
 
     paths: tuple[Ranks, ...]
@@ -73,37 +72,37 @@ def rank_accuracies(
     return tuple(tuple((of_head / count).tolist()) for of_head, count in zip(hits, counts, strict=True))
 
 
-def best_tree(accuracies: Sequence[Sequence[float]], *, nodes: int) -> StaticTree:
+def best_tree(accuracies: Sequence[Sequence[float]], *, nodes: int) -> MeasuredTree:
     """The tree of ``nodes`` nodes with the largest sum of path probabilities (Cai et al. 2024).
 
     A path's probability is the product of the accuracies along it. Nodes are added greedily, which is best here: a
-    path is never likelier than its beginning. Fewer nodes where nothing likelier than 0 is left. Raises ConfigError
-    for an accuracy that is none.
+    path is never likelier than its beginning. A choice comes after the better ones of its head, also where a small
+    measurement says otherwise. Fewer nodes where nothing likelier than 0 is left. Raises ConfigError for an accuracy
+    that is none.
     """
     if not accuracies or any(not 0 <= share <= 1 for of_head in accuracies for share in of_head):
         raise ConfigError("Accuracies must be shares from 0 to 1, for one head at least.")
-    waiting: list[tuple[float, int, Ranks]] = []
-    _push_children(waiting, (), 1.0, accuracies)
+    waiting: list[tuple[float, int, Ranks]] = []  # (minus the probability, depth, path): best first, shallow first
+
+    def add(above: Ranks, rank: int) -> None:
+        if len(above) < len(accuracies) and rank < len(accuracies[len(above)]):
+            path = (*above, rank)
+            probability = math.prod(accuracies[head][choice] for head, choice in enumerate(path))
+            if probability > 0:
+                heapq.heappush(waiting, (-probability, len(path), path))
+
+    add((), 0)
     paths: list[Ranks] = []
     expected = 0.0
     while waiting and len(paths) < nodes:
         negative, _, path = heapq.heappop(waiting)
         paths.append(path)
         expected -= negative
-        _push_children(waiting, path, -negative, accuracies)
-    return StaticTree(tuple(paths), tuple(map(tuple, accuracies)), expected)
+        add(path, 0)
+        add(path[:-1], path[-1] + 1)
+    return MeasuredTree(tuple(paths), tuple(map(tuple, accuracies)), expected)
 
 
-def write_tree(tree: StaticTree, folder: Path) -> None:
+def write_tree(tree: MeasuredTree, folder: Path) -> None:
     """Write the tree beside the heads that it was measured with."""
     (folder / FILE).write_text(json.dumps(tree._asdict()) + "\n", "utf-8")
-
-
-def _push_children(
-    waiting: list[tuple[float, int, Ranks]], path: Ranks, probability: float, accuracies: Sequence[Sequence[float]]
-) -> None:
-    if len(path) == len(accuracies):
-        return
-    for rank, share in enumerate(accuracies[len(path)]):
-        if share > 0:
-            heapq.heappush(waiting, (-probability * share, len(path), (*path, rank)))

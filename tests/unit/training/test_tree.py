@@ -1,14 +1,14 @@
 """Static trees, from accuracies that are known."""
 
 import itertools
-import json
 
 import pytest
 import torch
 
+from paceline.drafting.static_tree import read_static_tree
 from paceline.errors import ConfigError
 from paceline.training.corpus import Dialogue
-from paceline.training.tree import FILE, best_tree, rank_accuracies, write_tree
+from paceline.training.tree import best_tree, rank_accuracies, write_tree
 
 VOCAB = 7
 
@@ -114,7 +114,11 @@ def test_answers_too_short_to_measure_a_head_are_refused():
 
 
 def test_a_tree_lies_beside_its_heads(tmp_path):
-    """As lists of ranks, best first."""
-    write_tree(best_tree([(0.5, 0.25)], nodes=2), tmp_path)
+    """Where the drafter finds it; a measurement in which a worse choice was right more often makes a tree too."""
+    made = best_tree([(0.3, 0.1, 0.2), (0.5, 0.25)], nodes=9)
+    write_tree(made, tmp_path)
+    found = read_static_tree(tmp_path, 2)
 
-    assert json.loads((tmp_path / FILE).read_text())["paths"] == [[0], [1]]
+    assert len(made.paths) == 9
+    assert found.shape(1, 9, 3) == {(): 3}
+    assert sum(found.shape(2, 9, 3).values()) == 9
