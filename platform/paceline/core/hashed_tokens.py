@@ -18,6 +18,13 @@ def _extend(prefix_hash: int, token_id: int) -> int:
     return x ^ (x >> 31)
 
 
+def extend_hash(prefix_hash: int, token_ids: Iterable[int]) -> int:
+    """Hash of a prefix with ``token_ids`` behind it, from the hash of the prefix."""
+    for token_id in token_ids:
+        prefix_hash = _extend(prefix_hash, token_id)
+    return prefix_hash
+
+
 class HashedTokens:
     """A growing list of token ids; ``hash_at(n)`` is the 64-bit hash of ``[0, n)``."""
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftRefusal, DraftRequest, DrawRule, NeedSync
 from paceline.engine.drafter_group import DrafterGroup, DrafterSlot
+from paceline.engine.feature_feed import FeatureFeed, FeatureSource
 from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.engine.reroot import reroot
 from paceline.engine.session_ledger import Ask, SessionLedger
@@ -28,14 +29,17 @@ class DraftExchange:
         *,
         rule: DrawRule,
         vocab_size: int,
+        features: FeatureSource | None,
         metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
+        """``features`` are what the target keeps for drafters in other processes; None: nothing."""
         self.groups: Mapping[str, DrafterGroup] = {}  # replaced, never changed: other threads read it
         self.sessions: dict[str, SessionLedger] = {}  # by name
         self.deadline_ms = 0  # of a request; 0: none
         self._rule = rule
         self._vocab_size = vocab_size
+        self._features = features
         self._metrics = metrics
         self._clock = clock
         for name, slot in slots.items():
@@ -64,7 +68,10 @@ class DraftExchange:
         now = self._clock()
         rows: defaultdict[str, list[tuple[SessionLedger, DraftRequest]]] = defaultdict(list)
         for session, budget in asking:
-            rows[session.group].append((session, session.ask(budget, self.deadline_ms, now, probe=probe)))
+            feed = self._feed(session.group)
+            request = session.ask(budget, deadline_ms=self.deadline_ms, now=now, probe=probe, feed=feed)
+            if request is not None:
+                rows[session.group].append((session, request))
         for group, pairs in rows.items():
             size = sum(request.budget.max_nodes for _, request in pairs)
             for session, _ in pairs:
@@ -91,6 +98,13 @@ class DraftExchange:
             self._send(group, resend)
         return bool(replies)
 
+    def _feed(self, name: str) -> FeatureFeed | None:
+        """Features that rows of a group carry; None where its drafter needs none, or the target keeps no such."""
+        feature = self.groups[name].drafter.feature
+        if feature is None or self._features is None or not self._features.keeps(feature):
+            return None
+        return FeatureFeed(self._features, feature)
+
     def _send(self, group: str, requests: list[DraftRequest]) -> None:
         drafter = self.groups[group].drafter
         openings = []
@@ -112,7 +126,7 @@ class DraftExchange:
         if newest:
             session.outstanding = False  # the answer to the newest request
         self._note_time(session, proposal, session.answered(proposal.base_length))
-        session.warm, session.in_vain = True, False
+        session.warm, session.in_vain = not session.syncing, False
         plausible = self._plausible(proposal)
         if plausible and not for_use:
             session.watched = proposal if len(proposal.tree) else session.watched
@@ -158,10 +172,12 @@ class DraftExchange:
             ask.size = 0  # the answer takes longer than others: the drafter computes the context first
         base = need.from_length if 0 < need.from_length <= len(session.sequence.tokens) else 0
         session.opened = session.opened and base > 0
-        request = session.row_from(base, self.deadline_ms)
-        if session.newest is not None and request.budget.max_depth:
+        request = session.row_from(base, self.deadline_ms, self._feed(session.group))
+        if session.syncing:
+            session.asks.clear()  # drafts are asked for again with the last piece
+        elif request is not None and session.newest is not None and request.budget.max_depth:
             session.asks[request.context_length] = session.newest  # more may have been committed since it was sent
-        return [request]
+        return [] if request is None else [request]
 
     def _pause(self, session: SessionLedger, refusal: DraftRefusal) -> None:
         session.outstanding = False

@@ -7,6 +7,7 @@ from paceline.drafting.drafter import Drafter
 from paceline.engine.acceptance import AcceptanceEstimate
 from paceline.engine.group_pace import GroupPace
 from paceline.engine.group_worth import GroupWorth
+from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.engine.reply_times import ReplyTimes
 
 
@@ -23,7 +24,7 @@ class DrafterGroup:
     """A drafter and what was learned about it."""
 
     name: str
-    drafter: Drafter  # guarded: it does not raise
+    drafter: GuardedDrafter  # does not raise
     local: bool
     reply_times: ReplyTimes = field(default_factory=ReplyTimes)
     pace: GroupPace = field(default_factory=GroupPace)

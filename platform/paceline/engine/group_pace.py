@@ -12,6 +12,10 @@ class GroupPace:
     """
 
     def __init__(self) -> None:
+        self._incarnation = ""
+        self._start_afresh()
+
+    def _start_afresh(self) -> None:
         self._misses = 0
         self._hit = self._miss = False  # in this step
         self._suspended = False
@@ -22,6 +26,12 @@ class GroupPace:
     def suspended(self) -> bool:
         """Whether the group's budget is 0."""
         return self._suspended
+
+    def follow(self, incarnation: str) -> None:
+        """Note which process drafts; another one than before is not held to what that one missed."""
+        if incarnation != self._incarnation:
+            self._incarnation = incarnation
+            self._start_afresh()
 
     def hit(self) -> None:
         """A reply came in time to be of use."""

@@ -3,10 +3,12 @@
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from paceline.core.drafts import DraftOpening, DraftRefusal, DraftReply, DraftRequest
+from paceline.core.model_identity import FeatureFacts
 from paceline.drafting.drafter import Drafter
+from paceline.drafting.matching import DrafterFacts
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 
@@ -16,6 +18,19 @@ _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 60.0
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class LinkedDrafter(Protocol):
+    """What a drafter in another process tells beside its drafts."""
+
+    @property
+    def incarnation(self) -> str:
+        """Name of the process behind the link; empty before the first one."""
+
+    @property
+    def facts(self) -> DrafterFacts | None:
+        """What that process said it is; None before the first one."""
 
 
 class GuardedDrafter:
@@ -29,6 +44,7 @@ class GuardedDrafter:
         self, inner: Drafter, *, group: str, metrics: Metrics, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._inner = inner
+        self._linked = inner if isinstance(inner, LinkedDrafter) else None
         self._group = group
         self._metrics = metrics
         self._clock = clock
@@ -53,6 +69,17 @@ class GuardedDrafter:
     def detail(self) -> str:
         """Why it is not live."""
         return self._fault if self._clock() < self._paused_until else self._peek(lambda: self._inner.detail, "unknown")
+
+    @property
+    def incarnation(self) -> str:
+        """Name of the process that drafts; empty for one of this process, and before the first link."""
+        return self._linked.incarnation if self._linked else ""
+
+    @property
+    def feature(self) -> FeatureFacts | None:
+        """Feature that must go along with the tokens; a drafter of this process reads it where the target keeps it."""
+        facts = self._linked.facts if self._linked else None
+        return facts.feature if facts else None
 
     @property
     def num_pending(self) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from paceline.core.drafts import DraftBudget, DraftOpening, DraftProposal, DraftRequest, DrawRule
 from paceline.engine.acceptance import AcceptanceEstimate
+from paceline.engine.feature_feed import FeatureFeed
 from paceline.engine.sequence import Sequence
 
 _ASKED_MEMORY = 16  # newest requests of a session whose replies are still recognised
@@ -30,6 +31,7 @@ class SessionLedger:
     acceptance: AcceptanceEstimate
     shadow: bool = False  # proposes for comparison only: the sequence does not use this group
     sent_length: int = 0  # tokens that were sent; the drafter may have lost them
+    syncing: bool = False  # more is committed than was sent: it goes out piece by piece, with its features
     opened: bool = False
     warm: bool = False  # the drafter has answered since the session was woken, so it has computed the context
     active: bool | None = None  # whether the last round could speculate; None before the first
@@ -70,32 +72,53 @@ class SessionLedger:
             fork_of=session_name(self.sequence.key, 0) if choice and not self.shadow else "",
         )
 
-    def ask(self, budget: DraftBudget, deadline_ms: int, now: float, *, probe: bool = False) -> DraftRequest:
-        """The next request: everything committed since the last one, and a proposal within ``budget``."""
+    def ask(
+        self,
+        budget: DraftBudget,
+        *,
+        deadline_ms: int,
+        now: float,
+        probe: bool = False,
+        feed: FeatureFeed | None = None,
+    ) -> DraftRequest | None:
+        """The next request: everything committed since the last one, and a proposal within ``budget``.
+
+        Where features go along (``feed``) and that is too much for one row, it is the next piece, and only the last
+        one asks for a proposal. None: nothing can be sent yet.
+        """
         self.budget = budget
         self.probing = probe
-        self.outstanding = True
-        self.resends = 0
+        self.resends = self.resends if self.syncing else 0
         self.proposal = None
-        request = self.row_from(self.sent_length, deadline_ms)
-        if budget.max_depth:
+        request = self.row_from(self.sent_length, deadline_ms, feed)
+        if request is None:
+            return None
+        self.outstanding = True
+        if request.budget.max_depth:
             self.asks.pop(request.context_length, None)
             self.asks[request.context_length] = self.newest = Ask(budget.max_depth, now)
             if len(self.asks) > _ASKED_MEMORY:
                 del self.asks[next(iter(self.asks))]
         return request
 
-    def row_from(self, base_length: int, deadline_ms: int) -> DraftRequest:
-        """A request that assumes the drafter to have ``[0, base_length)``."""
+    def row_from(self, base_length: int, deadline_ms: int, feed: FeatureFeed | None) -> DraftRequest | None:
+        """A request that assumes the drafter to have ``[0, base_length)``; None: with features none can be made yet."""
         tokens = self.sequence.tokens
-        self.sent_length = len(tokens)
+        reach = len(tokens) if feed is None else feed.reach(self.sequence, base_length)
+        self.sent_length = stop = max(base_length, reach)
+        self.syncing = stop < len(tokens)
+        if self.syncing:
+            self.budget = _NOTHING
+            if stop == base_length:
+                return None
         return DraftRequest(
             session=self.name,
             base_length=base_length,
             base_hash=tokens.hash_at(base_length),
-            new_token_ids=tokens.slice(base_length),
+            new_token_ids=tokens.slice(base_length, stop),
             budget=self.budget,
             deadline_ms=deadline_ms,
+            features=feed.read(self.sequence, base_length, stop) if feed is not None else None,
         )
 
     def answered(self, base_length: int) -> Ask | None:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from paceline.engine.draft_depth import Prospect, best_depths
 from paceline.engine.draft_exchange import Asking, DraftExchange
 from paceline.engine.draft_gathering import Choose, DraftGathering
 from paceline.engine.drafter_group import DrafterSlot
+from paceline.engine.feature_feed import FeatureSource
 from paceline.engine.reroot import shorten
 from paceline.engine.sequence import Sequence
 from paceline.engine.session_ledger import SessionLedger, session_name
@@ -53,10 +55,14 @@ class Speculation:
         vocab_size: int,
         settings: SpeculationSettings,
         metrics: Metrics,
+        features: FeatureSource | None = None,
         choose: Choose = choose,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._exchange = DraftExchange(slots, rule=rule, vocab_size=vocab_size, metrics=metrics, clock=clock)
+        """``features`` are those that the target keeps, for drafters in other processes that need them."""
+        self._exchange = DraftExchange(
+            slots, rule=rule, vocab_size=vocab_size, features=features, metrics=metrics, clock=clock
+        )
         self._gathering = DraftGathering(self._exchange, choose=choose, metrics=metrics, clock=clock)
         self._pass_times = PassTimeModel()
         self._pass: tuple[int, float] | None = None  # tokens and start of the pass that runs
@@ -137,6 +143,7 @@ class Speculation:
     def request(self, sequences: Iterable[Sequence]) -> None:
         """Send what these sequences committed and ask for their next proposals."""
         self._time_pass()
+        self._follow_incarnations()
         now = self._clock()
         asking: list[Asking] = []
         probes: list[Asking] = []
@@ -152,6 +159,7 @@ class Speculation:
             asking = self._worth_asking(asking, probes, len(decoding))
         self._exchange.ask(asking)
         self._exchange.ask(self._due(probes), probe=True)
+        self._exchange.ask(self._left_to_send({session for session, _ in (*asking, *probes)}, now))
 
     def close(self, sequence: Sequence) -> None:
         """End a sequence's sessions, whatever is outstanding."""
@@ -209,6 +217,8 @@ class Speculation:
         sequence = session.sequence
         budget = self._settings.budget(session.group, sequence.request.plan.max_draft_tokens, sequence.tokens_left)
         group = self._exchange.groups[session.group]
+        if session.syncing:
+            session.awake_since = sequence.num_output  # it has not been told yet what to compute
         late = session.overdue() if session.warm else sequence.num_output - session.awake_since >= _COLD_TOKENS
         if budget.max_depth and late and not group.local:
             group.pace.miss()
@@ -234,6 +244,17 @@ class Speculation:
             elif explores or depth:
                 kept.append((session, _cut(budget, min(budget.max_depth, 2 * depth + 1 if explores else depth))))
         return kept
+
+    def _left_to_send(self, asked: AbstractSet[SessionLedger], now: float) -> Iterator[Asking]:
+        """Sessions whose tokens go out piece by piece, beside the target's prefill; not those just ``asked``."""
+        for session in list(self._exchange.sessions.values()):
+            wanted = session.syncing and session.active and session not in asked
+            if wanted and self._settings.limit(session.group) > 0 and self._answers(session, now):
+                yield session, DraftBudget(0, 0)
+
+    def _follow_incarnations(self) -> None:
+        for group in self._exchange.groups.values():
+            group.pace.follow(group.drafter.incarnation)
 
     def _settle_paces(self) -> None:
         for group in self._exchange.groups.values():

@@ -12,11 +12,12 @@ from paceline.core.drafts import (
     DraftRequest,
     DraftTree,
     DrawRule,
+    FeatureBlock,
     NeedSync,
     SparseLaw,
 )
 from paceline.core.load import DrafterLoad
-from paceline.core.model_identity import VocabularyIdentity
+from paceline.core.model_identity import FeatureFacts, VocabularyIdentity
 from paceline.rpc.codec_sampling import decode_sampling, encode_sampling
 from paceline.v1 import common_pb2, drafter_pb2
 
@@ -39,6 +40,16 @@ def encode_vocabulary(vocabulary: VocabularyIdentity) -> common_pb2.VocabularyId
 def decode_vocabulary(message: common_pb2.VocabularyIdentity) -> VocabularyIdentity:
     """A vocabulary's identity from a message."""
     return VocabularyIdentity(message.fingerprint, message.size, tuple(sorted(message.special_ids.items())))
+
+
+def encode_feature(feature: FeatureFacts) -> drafter_pb2.FeatureFacts:
+    """What a feature is, as a message."""
+    return drafter_pb2.FeatureFacts(kind=feature.kind, size=feature.size)
+
+
+def decode_feature(message: drafter_pb2.FeatureFacts) -> FeatureFacts:
+    """What a feature is, from a message."""
+    return FeatureFacts(message.kind, message.size)
 
 
 def encode_opening(opening: DraftOpening) -> drafter_pb2.SessionOpen:
@@ -77,6 +88,8 @@ def decode_opening(message: drafter_pb2.SessionOpen) -> DraftOpening | None:
 def encode_row(row: DraftRequest) -> drafter_pb2.DraftRow:
     """One sequence of a round as a message."""
     budget = drafter_pb2.DraftBudget(**dataclasses.asdict(row.budget))
+    block = row.features
+    features = None if block is None else drafter_pb2.FeatureBlock(count=block.count, data=block.data)
     return drafter_pb2.DraftRow(
         session=row.session,
         base_length=row.base_length,
@@ -84,12 +97,14 @@ def encode_row(row: DraftRequest) -> drafter_pb2.DraftRow:
         new_token_ids=row.new_token_ids,
         budget=budget,
         deadline_ms=row.deadline_ms,
+        features=features,
     )
 
 
 def decode_row(message: drafter_pb2.DraftRow) -> DraftRequest:
-    """One sequence of a round from a message."""
+    """One sequence of a round from a message, as it came: `draft_checks.row_fault` looks at it."""
     budget = message.budget
+    features = FeatureBlock(message.features.count, message.features.data) if message.HasField("features") else None
     return DraftRequest(
         session=message.session,
         base_length=message.base_length,
@@ -97,6 +112,7 @@ def decode_row(message: drafter_pb2.DraftRow) -> DraftRequest:
         new_token_ids=tuple(message.new_token_ids),
         budget=DraftBudget(budget.max_depth, budget.max_nodes, budget.top_k),
         deadline_ms=message.deadline_ms,
+        features=features,
     )
 
 

@@ -1,16 +1,21 @@
 """Looks at what comes over a link before anything is done with it.
 
 Proposals are untrusted: a drafter may be broken or of another release. A faulty one is dropped and
-counted; it never raises, and it never reaches the verifier.
+counted; it never raises, and it never reaches the verifier. A faulty row of a target is refused.
 """
 
 import math
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
+
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, SparseLaw
+from paceline.core.model_identity import FeatureFacts
 
 LAW_TOLERANCE = 1e-3  # float32 rounding of a few thousand entries stays well below
+_BFLOAT16 = np.dtype("<u2")
+_EXPONENT = np.uint16(0x7F80)  # of a bfloat16; all of it set: not a finite number
 
 
 def fault_of(proposal: DraftProposal, *, budget: DraftBudget, vocabulary_size: int) -> str | None:
@@ -50,15 +55,30 @@ def _law_fault(proposal: DraftProposal, vocabulary_size: int) -> str | None:
     return None
 
 
-def row_fault(row: DraftRequest, *, vocabulary_size: int, context_length: int) -> str | None:
-    """The reason to refuse a target's row, or None."""
+def row_fault(
+    row: DraftRequest, *, vocabulary_size: int, context_length: int, feature: FeatureFacts | None
+) -> str | None:
+    """The reason to refuse a target's row, or None. ``feature`` is what the drafter needs."""
     if row.base_length < 0 or not _ids_within(row.new_token_ids, vocabulary_size):
         return "INVALID_ROW"
     if min(row.budget.max_depth, row.budget.max_nodes, row.budget.top_k) < 0:
         return "INVALID_ROW"
     if row.context_length > context_length:
         return "CONTEXT_LENGTH"
-    return None
+    return None if _features_fit(row, feature) else "INVALID_FEATURES"
+
+
+def _features_fit(row: DraftRequest, feature: FeatureFacts | None) -> bool:
+    """Whether there are none, or one for each of the row's last tokens, finite; the first token of a text has none."""
+    block = row.features
+    if block is None:
+        return True
+    most = len(row.new_token_ids) - (row.base_length == 0)
+    if feature is None or not 0 <= block.count <= most:
+        return False
+    if len(block.data) != block.count * feature.size * _BFLOAT16.itemsize:
+        return False
+    return not ((np.frombuffer(block.data, _BFLOAT16) & _EXPONENT) == _EXPONENT).any()
 
 
 def _ids_within(token_ids: tuple[int, ...], vocabulary_size: int) -> bool:

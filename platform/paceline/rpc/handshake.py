@@ -2,9 +2,9 @@
 
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import LinkRefusedError
-from paceline.rpc.codec_link import decode_vocabulary, encode_vocabulary
+from paceline.rpc.codec_link import decode_feature, decode_vocabulary, encode_feature, encode_vocabulary
 from paceline.rpc.codec_versions import decode_versions, encode_versions
-from paceline.rpc.protocol import OURS, Versions
+from paceline.rpc.protocol import FEATURES, OURS, Versions
 from paceline.v1 import drafter_pb2
 
 
@@ -15,6 +15,7 @@ def make_hello(target: TargetFacts, group: str, ours: Versions = OURS) -> drafte
         vocabulary=encode_vocabulary(target.vocabulary),
         context_length=target.context_length,
         group=group,
+        features=map(encode_feature, target.features if ours.highest >= FEATURES else ()),
     )
 
 
@@ -26,7 +27,8 @@ def answer_hello(
     version = ours.shared_with(theirs)
     if version is None:
         raise LinkRefusedError("protocol", str(theirs), str(ours))
-    target = TargetFacts(decode_vocabulary(hello.vocabulary), hello.context_length)
+    features = tuple(map(decode_feature, hello.features)) if version >= FEATURES else ()
+    target = TargetFacts(decode_vocabulary(hello.vocabulary), hello.context_length, features)
     check_match(target, drafter, group=hello.group)
     welcome = drafter_pb2.LinkWelcome(
         protocol=version,
@@ -35,6 +37,7 @@ def answer_hello(
         context_length=target.context_length if drafter.context_length is None else drafter.context_length,
         weights_version=drafter.weights_version,
         vocabulary=encode_vocabulary(drafter.vocabulary or target.vocabulary),
+        feature=None if drafter.feature is None else encode_feature(drafter.feature),
     )
     return welcome, target
 
@@ -51,6 +54,7 @@ def check_welcome(
         vocabulary=decode_vocabulary(welcome.vocabulary),
         context_length=welcome.context_length,
         weights_version=welcome.weights_version,
+        feature=decode_feature(welcome.feature) if welcome.HasField("feature") else None,
     )
     check_match(target, drafter, group=group)
     return drafter

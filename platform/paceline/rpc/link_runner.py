@@ -16,6 +16,7 @@ from paceline.rpc.handshake import check_welcome, make_hello
 from paceline.rpc.link_sessions import Outgoing
 from paceline.rpc.link_transport import LinkStream, LinkTransport
 from paceline.rpc.protocol import OURS, Versions
+from paceline.rpc.row_parts import split
 from paceline.rpc.status import cancelled_from_within
 from paceline.v1 import drafter_pb2
 
@@ -163,14 +164,15 @@ class LinkRunner:
                     await stream.write(message)
 
     def _pack(self, outgoing: Outgoing) -> list[drafter_pb2.LinkRequest]:
-        """All of it in one message, or in as few as the message limit allows."""
+        """All of it in one message, or in as few as the message limit allows; a row with many features in parts."""
         self._round += 1
         openings = {opening.session: encode_opening(opening) for opening in outgoing.openings}
         messages = [self._message()]
         messages[0].closes.extend(outgoing.closes)
         num_bytes = 0
-        for row in map(encode_row, outgoing.rows):
-            opening = openings.get(row.session)
+        parts = (part for row in outgoing.rows for part in split(row, self._message_bytes))
+        for row in map(encode_row, parts):
+            opening = openings.pop(row.session, None)  # with the first part
             row_bytes = row.ByteSize() + (0 if opening is None else opening.ByteSize())
             if num_bytes and num_bytes + row_bytes > self._message_bytes:
                 messages.append(self._message())

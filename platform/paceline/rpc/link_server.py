@@ -210,6 +210,7 @@ class DrafterServicer(drafter_pb2_grpc.DrafterServiceServicer):
             row,
             vocabulary_size=link.target.vocabulary.size,
             context_length=link.target.context_length if own_limit is None else own_limit,
+            feature=self._facts.feature,
         )
 
     def _pack(self, link: _Link, replies: list[DraftReply]) -> Iterator[drafter_pb2.LinkResponse]:

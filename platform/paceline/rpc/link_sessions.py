@@ -13,6 +13,7 @@ from paceline.core.drafts import (
     NeedSync,
 )
 from paceline.rpc.draft_checks import fault_of
+from paceline.rpc.row_parts import join
 
 _ASKED_MEMORY = 8  # newest requests of a session whose late proposals are still looked at
 
@@ -157,7 +158,7 @@ class LinkSessions:
 
 
 def _ask(session: _Session, row: DraftRequest, now: float) -> None:
-    session.unsent = row if session.unsent is None else _merge(session.unsent, row)
+    session.unsent = row if session.unsent is None else join(session.unsent, row)
     session.base_length = session.unsent.base_length
     session.awaited_length = row.context_length
     session.asked_at = now
@@ -166,19 +167,6 @@ def _ask(session: _Session, row: DraftRequest, now: float) -> None:
     session.asked[row.context_length] = _Asked(row.budget, now)
     if len(session.asked) > _ASKED_MEMORY:
         del session.asked[next(iter(session.asked))]
-
-
-def _merge(older: DraftRequest, newer: DraftRequest) -> DraftRequest:
-    """One row for two that follow each other; the newer alone where it does not build on the older."""
-    kept = newer.base_length - older.base_length
-    if not 0 <= kept <= len(older.new_token_ids):
-        return newer
-    return replace(
-        newer,
-        base_length=older.base_length,
-        base_hash=older.base_hash,
-        new_token_ids=older.new_token_ids[:kept] + newer.new_token_ids,
-    )
 
 
 def _with_time_left(session: _Session, row: DraftRequest, now: float) -> DraftRequest:

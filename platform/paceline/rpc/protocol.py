@@ -4,7 +4,8 @@ The link (target to drafter) and the stream (gateway to target) share one versio
 rolling update both ends agree on the newest version that both speak.
 
 Version 2 added to the stream: a deadline, signs of life, and in load reports the replica's uptime, whether it
-drains and since when it is stalled. The link is that of version 1.
+drains and since when it is stalled. It added to the link: features of tokens. Over version 1 a target has none to
+send, so a drafter that needs them refuses it.
 """
 
 from typing import NamedTuple
@@ -17,6 +18,8 @@ PROTOCOL_MAX = 2
 """Newest version that this release speaks."""
 SIGNS_OF_LIFE = 2
 """First version whose targets write at least once a second while an attempt is alive."""
+FEATURES = 2
+"""First version whose targets can send features of tokens."""
 
 
 class Versions(NamedTuple):

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from paceline.v1 import common_pb2 as paceline_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19paceline/v1/drafter.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\xb6\x01\n\x0bLinkRequest\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.paceline.v1.LinkHello\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x03\x12\'\n\x05opens\x18\x04 \x03(\x0b\x32\x18.paceline.v1.SessionOpen\x12#\n\x04rows\x18\x05 \x03(\x0b\x32\x15.paceline.v1.DraftRow\x12\x0e\n\x06\x63loses\x18\x06 \x03(\t\"\xab\x01\n\tLinkHello\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\x12\x33\n\nvocabulary\x18\x02 \x01(\x0b\x32\x1f.paceline.v1.VocabularyIdentity\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\x05\x12\r\n\x05group\x18\x04 \x01(\t\x12\x14\n\x0c\x66\x65\x61ture_size\x18\x05 \x01(\x05\"\xe7\x01\n\x0bSessionOpen\x12\x0f\n\x07session\x18\x01 \x01(\t\x12-\n\x08sampling\x18\x02 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x0c\n\x04seed\x18\x03 \x01(\x06\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\x05\x12#\n\x04rule\x18\x05 \x01(\x0e\x32\x15.paceline.v1.DrawRule\x12\x1a\n\x12prompt_token_count\x18\x06 \x01(\x05\x12\x13\n\x0btenant_salt\x18\x07 \x01(\t\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x0f\n\x07\x66ork_of\x18\t \x01(\t\"\x9d\x01\n\x08\x44raftRow\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\x05\x12\x11\n\tbase_hash\x18\x03 \x01(\x06\x12\x19\n\rnew_token_ids\x18\x04 \x03(\x05\x42\x02\x10\x01\x12(\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x18.paceline.v1.DraftBudget\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x06 \x01(\x05\"B\n\x0b\x44raftBudget\x12\x11\n\tmax_depth\x18\x01 \x01(\x05\x12\x11\n\tmax_nodes\x18\x02 \x01(\x05\x12\r\n\x05top_k\x18\x03 \x01(\x05\"\xad\x01\n\x0cLinkResponse\x12)\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.paceline.v1.LinkWelcome\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x03\x12&\n\x04load\x18\x04 \x01(\x0b\x32\x18.paceline.v1.DrafterLoad\x12&\n\x04rows\x18\x05 \x03(\x0b\x32\x18.paceline.v1.DraftAnswer\"\xa4\x01\n\x0bLinkWelcome\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\x05\x12\x17\n\x0fweights_version\x18\x05 \x01(\t\x12\x33\n\nvocabulary\x18\x06 \x01(\x0b\x32\x1f.paceline.v1.VocabularyIdentity\"I\n\x0b\x44rafterLoad\x12\x15\n\rsession_count\x18\x01 \x01(\x05\x12\x15\n\rpending_count\x18\x02 \x01(\x05\x12\x0c\n\x04\x62usy\x18\x03 \x01(\x01\"\xa8\x01\n\x0b\x44raftAnswer\x12\x0f\n\x07session\x18\x01 \x01(\t\x12)\n\x08proposal\x18\x02 \x01(\x0b\x32\x15.paceline.v1.ProposalH\x00\x12*\n\tneed_sync\x18\x03 \x01(\x0b\x32\x15.paceline.v1.NeedSyncH\x00\x12\'\n\x07refused\x18\x04 \x01(\x0b\x32\x14.paceline.v1.RefusedH\x00\x42\x08\n\x06\x61nswer\"\x96\x01\n\x08Proposal\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\x05\x12\x11\n\tbase_hash\x18\x02 \x01(\x06\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x13\n\x07parents\x18\x04 \x03(\x05\x42\x02\x10\x01\x12$\n\x04laws\x18\x05 \x03(\x0b\x32\x16.paceline.v1.SparseLaw\x12\x10\n\x08\x64raft_ms\x18\x06 \x01(\x02\"=\n\tSparseLaw\x12\x15\n\ttoken_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x19\n\rprobabilities\x18\x02 \x03(\x02\x42\x02\x10\x01\"\x1f\n\x08NeedSync\x12\x13\n\x0b\x66rom_length\x18\x01 \x01(\x05\"1\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x05*W\n\x08\x44rawRule\x12\x19\n\x15\x44RAW_RULE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44RAW_RULE_COUPLED\x10\x01\x12\x19\n\x15\x44RAW_RULE_INDEPENDENT\x10\x02\x32Q\n\x0e\x44rafterService\x12?\n\x04Link\x12\x18.paceline.v1.LinkRequest\x1a\x19.paceline.v1.LinkResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19paceline/v1/drafter.proto\x12\x0bpaceline.v1\x1a\x18paceline/v1/common.proto\"\xb6\x01\n\x0bLinkRequest\x12%\n\x05hello\x18\x01 \x01(\x0b\x32\x16.paceline.v1.LinkHello\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x03\x12\'\n\x05opens\x18\x04 \x03(\x0b\x32\x18.paceline.v1.SessionOpen\x12#\n\x04rows\x18\x05 \x03(\x0b\x32\x15.paceline.v1.DraftRow\x12\x0e\n\x06\x63loses\x18\x06 \x03(\t\"\xd6\x01\n\tLinkHello\x12,\n\x08protocol\x18\x01 \x01(\x0b\x32\x1a.paceline.v1.ProtocolRange\x12\x33\n\nvocabulary\x18\x02 \x01(\x0b\x32\x1f.paceline.v1.VocabularyIdentity\x12\x16\n\x0e\x63ontext_length\x18\x03 \x01(\x05\x12\r\n\x05group\x18\x04 \x01(\t\x12+\n\x08\x66\x65\x61tures\x18\x06 \x03(\x0b\x32\x19.paceline.v1.FeatureFactsJ\x04\x08\x05\x10\x06R\x0c\x66\x65\x61ture_size\"*\n\x0c\x46\x65\x61tureFacts\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04size\x18\x02 \x01(\x05\"\xe7\x01\n\x0bSessionOpen\x12\x0f\n\x07session\x18\x01 \x01(\t\x12-\n\x08sampling\x18\x02 \x01(\x0b\x32\x1b.paceline.v1.SamplingParams\x12\x0c\n\x04seed\x18\x03 \x01(\x06\x12\x0e\n\x06\x63hoice\x18\x04 \x01(\x05\x12#\n\x04rule\x18\x05 \x01(\x0e\x32\x15.paceline.v1.DrawRule\x12\x1a\n\x12prompt_token_count\x18\x06 \x01(\x05\x12\x13\n\x0btenant_salt\x18\x07 \x01(\t\x12\x13\n\x0btraceparent\x18\x08 \x01(\t\x12\x0f\n\x07\x66ork_of\x18\t \x01(\t\"\xca\x01\n\x08\x44raftRow\x12\x0f\n\x07session\x18\x01 \x01(\t\x12\x13\n\x0b\x62\x61se_length\x18\x02 \x01(\x05\x12\x11\n\tbase_hash\x18\x03 \x01(\x06\x12\x19\n\rnew_token_ids\x18\x04 \x03(\x05\x42\x02\x10\x01\x12(\n\x06\x62udget\x18\x05 \x01(\x0b\x32\x18.paceline.v1.DraftBudget\x12\x13\n\x0b\x64\x65\x61\x64line_ms\x18\x06 \x01(\x05\x12+\n\x08\x66\x65\x61tures\x18\x07 \x01(\x0b\x32\x19.paceline.v1.FeatureBlock\"+\n\x0c\x46\x65\x61tureBlock\x12\r\n\x05\x63ount\x18\x01 \x01(\x05\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"B\n\x0b\x44raftBudget\x12\x11\n\tmax_depth\x18\x01 \x01(\x05\x12\x11\n\tmax_nodes\x18\x02 \x01(\x05\x12\r\n\x05top_k\x18\x03 \x01(\x05\"\xad\x01\n\x0cLinkResponse\x12)\n\x07welcome\x18\x01 \x01(\x0b\x32\x18.paceline.v1.LinkWelcome\x12\x13\n\x0bincarnation\x18\x02 \x01(\t\x12\r\n\x05round\x18\x03 \x01(\x03\x12&\n\x04load\x18\x04 \x01(\x0b\x32\x18.paceline.v1.DrafterLoad\x12&\n\x04rows\x18\x05 \x03(\x0b\x32\x18.paceline.v1.DraftAnswer\"\xd0\x01\n\x0bLinkWelcome\x12\x10\n\x08protocol\x18\x01 \x01(\x05\x12\x0e\n\x06method\x18\x02 \x01(\t\x12\r\n\x05group\x18\x03 \x01(\t\x12\x16\n\x0e\x63ontext_length\x18\x04 \x01(\x05\x12\x17\n\x0fweights_version\x18\x05 \x01(\t\x12\x33\n\nvocabulary\x18\x06 \x01(\x0b\x32\x1f.paceline.v1.VocabularyIdentity\x12*\n\x07\x66\x65\x61ture\x18\x07 \x01(\x0b\x32\x19.paceline.v1.FeatureFacts\"I\n\x0b\x44rafterLoad\x12\x15\n\rsession_count\x18\x01 \x01(\x05\x12\x15\n\rpending_count\x18\x02 \x01(\x05\x12\x0c\n\x04\x62usy\x18\x03 \x01(\x01\"\xa8\x01\n\x0b\x44raftAnswer\x12\x0f\n\x07session\x18\x01 \x01(\t\x12)\n\x08proposal\x18\x02 \x01(\x0b\x32\x15.paceline.v1.ProposalH\x00\x12*\n\tneed_sync\x18\x03 \x01(\x0b\x32\x15.paceline.v1.NeedSyncH\x00\x12\'\n\x07refused\x18\x04 \x01(\x0b\x32\x14.paceline.v1.RefusedH\x00\x42\x08\n\x06\x61nswer\"\x96\x01\n\x08Proposal\x12\x13\n\x0b\x62\x61se_length\x18\x01 \x01(\x05\x12\x11\n\tbase_hash\x18\x02 \x01(\x06\x12\x15\n\ttoken_ids\x18\x03 \x03(\x05\x42\x02\x10\x01\x12\x13\n\x07parents\x18\x04 \x03(\x05\x42\x02\x10\x01\x12$\n\x04laws\x18\x05 \x03(\x0b\x32\x16.paceline.v1.SparseLaw\x12\x10\n\x08\x64raft_ms\x18\x06 \x01(\x02\"=\n\tSparseLaw\x12\x15\n\ttoken_ids\x18\x01 \x03(\x05\x42\x02\x10\x01\x12\x19\n\rprobabilities\x18\x02 \x03(\x02\x42\x02\x10\x01\"\x1f\n\x08NeedSync\x12\x13\n\x0b\x66rom_length\x18\x01 \x01(\x05\"1\n\x07Refused\x12\x0e\n\x06reason\x18\x01 \x01(\t\x12\x16\n\x0eretry_after_ms\x18\x02 \x01(\x05*W\n\x08\x44rawRule\x12\x19\n\x15\x44RAW_RULE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44RAW_RULE_COUPLED\x10\x01\x12\x19\n\x15\x44RAW_RULE_INDEPENDENT\x10\x02\x32Q\n\x0e\x44rafterService\x12?\n\x04Link\x12\x18.paceline.v1.LinkRequest\x1a\x19.paceline.v1.LinkResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,34 +42,38 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SPARSELAW'].fields_by_name['token_ids']._serialized_options = b'\020\001'
   _globals['_SPARSELAW'].fields_by_name['probabilities']._loaded_options = None
   _globals['_SPARSELAW'].fields_by_name['probabilities']._serialized_options = b'\020\001'
-  _globals['_DRAWRULE']._serialized_start=1778
-  _globals['_DRAWRULE']._serialized_end=1865
+  _globals['_DRAWRULE']._serialized_start=1999
+  _globals['_DRAWRULE']._serialized_end=2086
   _globals['_LINKREQUEST']._serialized_start=69
   _globals['_LINKREQUEST']._serialized_end=251
   _globals['_LINKHELLO']._serialized_start=254
-  _globals['_LINKHELLO']._serialized_end=425
-  _globals['_SESSIONOPEN']._serialized_start=428
-  _globals['_SESSIONOPEN']._serialized_end=659
-  _globals['_DRAFTROW']._serialized_start=662
-  _globals['_DRAFTROW']._serialized_end=819
-  _globals['_DRAFTBUDGET']._serialized_start=821
-  _globals['_DRAFTBUDGET']._serialized_end=887
-  _globals['_LINKRESPONSE']._serialized_start=890
-  _globals['_LINKRESPONSE']._serialized_end=1063
-  _globals['_LINKWELCOME']._serialized_start=1066
-  _globals['_LINKWELCOME']._serialized_end=1230
-  _globals['_DRAFTERLOAD']._serialized_start=1232
-  _globals['_DRAFTERLOAD']._serialized_end=1305
-  _globals['_DRAFTANSWER']._serialized_start=1308
-  _globals['_DRAFTANSWER']._serialized_end=1476
-  _globals['_PROPOSAL']._serialized_start=1479
-  _globals['_PROPOSAL']._serialized_end=1629
-  _globals['_SPARSELAW']._serialized_start=1631
-  _globals['_SPARSELAW']._serialized_end=1692
-  _globals['_NEEDSYNC']._serialized_start=1694
-  _globals['_NEEDSYNC']._serialized_end=1725
-  _globals['_REFUSED']._serialized_start=1727
-  _globals['_REFUSED']._serialized_end=1776
-  _globals['_DRAFTERSERVICE']._serialized_start=1867
-  _globals['_DRAFTERSERVICE']._serialized_end=1948
+  _globals['_LINKHELLO']._serialized_end=468
+  _globals['_FEATUREFACTS']._serialized_start=470
+  _globals['_FEATUREFACTS']._serialized_end=512
+  _globals['_SESSIONOPEN']._serialized_start=515
+  _globals['_SESSIONOPEN']._serialized_end=746
+  _globals['_DRAFTROW']._serialized_start=749
+  _globals['_DRAFTROW']._serialized_end=951
+  _globals['_FEATUREBLOCK']._serialized_start=953
+  _globals['_FEATUREBLOCK']._serialized_end=996
+  _globals['_DRAFTBUDGET']._serialized_start=998
+  _globals['_DRAFTBUDGET']._serialized_end=1064
+  _globals['_LINKRESPONSE']._serialized_start=1067
+  _globals['_LINKRESPONSE']._serialized_end=1240
+  _globals['_LINKWELCOME']._serialized_start=1243
+  _globals['_LINKWELCOME']._serialized_end=1451
+  _globals['_DRAFTERLOAD']._serialized_start=1453
+  _globals['_DRAFTERLOAD']._serialized_end=1526
+  _globals['_DRAFTANSWER']._serialized_start=1529
+  _globals['_DRAFTANSWER']._serialized_end=1697
+  _globals['_PROPOSAL']._serialized_start=1700
+  _globals['_PROPOSAL']._serialized_end=1850
+  _globals['_SPARSELAW']._serialized_start=1852
+  _globals['_SPARSELAW']._serialized_end=1913
+  _globals['_NEEDSYNC']._serialized_start=1915
+  _globals['_NEEDSYNC']._serialized_end=1946
+  _globals['_REFUSED']._serialized_start=1948
+  _globals['_REFUSED']._serialized_end=1997
+  _globals['_DRAFTERSERVICE']._serialized_start=2088
+  _globals['_DRAFTERSERVICE']._serialized_end=2169
 # @@protoc_insertion_point(module_scope)

@@ -34,18 +34,26 @@ class LinkRequest(_message.Message):
     def __init__(self, hello: _Optional[_Union[LinkHello, _Mapping]] = ..., incarnation: _Optional[str] = ..., round: _Optional[int] = ..., opens: _Optional[_Iterable[_Union[SessionOpen, _Mapping]]] = ..., rows: _Optional[_Iterable[_Union[DraftRow, _Mapping]]] = ..., closes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LinkHello(_message.Message):
-    __slots__ = ("protocol", "vocabulary", "context_length", "group", "feature_size")
+    __slots__ = ("protocol", "vocabulary", "context_length", "group", "features")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
-    FEATURE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     protocol: _common_pb2.ProtocolRange
     vocabulary: _common_pb2.VocabularyIdentity
     context_length: int
     group: str
-    feature_size: int
-    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., vocabulary: _Optional[_Union[_common_pb2.VocabularyIdentity, _Mapping]] = ..., context_length: _Optional[int] = ..., group: _Optional[str] = ..., feature_size: _Optional[int] = ...) -> None: ...
+    features: _containers.RepeatedCompositeFieldContainer[FeatureFacts]
+    def __init__(self, protocol: _Optional[_Union[_common_pb2.ProtocolRange, _Mapping]] = ..., vocabulary: _Optional[_Union[_common_pb2.VocabularyIdentity, _Mapping]] = ..., context_length: _Optional[int] = ..., group: _Optional[str] = ..., features: _Optional[_Iterable[_Union[FeatureFacts, _Mapping]]] = ...) -> None: ...
+
+class FeatureFacts(_message.Message):
+    __slots__ = ("kind", "size")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    size: int
+    def __init__(self, kind: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class SessionOpen(_message.Message):
     __slots__ = ("session", "sampling", "seed", "choice", "rule", "prompt_token_count", "tenant_salt", "traceparent", "fork_of")
@@ -70,20 +78,30 @@ class SessionOpen(_message.Message):
     def __init__(self, session: _Optional[str] = ..., sampling: _Optional[_Union[_common_pb2.SamplingParams, _Mapping]] = ..., seed: _Optional[int] = ..., choice: _Optional[int] = ..., rule: _Optional[_Union[DrawRule, str]] = ..., prompt_token_count: _Optional[int] = ..., tenant_salt: _Optional[str] = ..., traceparent: _Optional[str] = ..., fork_of: _Optional[str] = ...) -> None: ...
 
 class DraftRow(_message.Message):
-    __slots__ = ("session", "base_length", "base_hash", "new_token_ids", "budget", "deadline_ms")
+    __slots__ = ("session", "base_length", "base_hash", "new_token_ids", "budget", "deadline_ms", "features")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     BASE_LENGTH_FIELD_NUMBER: _ClassVar[int]
     BASE_HASH_FIELD_NUMBER: _ClassVar[int]
     NEW_TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     BUDGET_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
+    FEATURES_FIELD_NUMBER: _ClassVar[int]
     session: str
     base_length: int
     base_hash: int
     new_token_ids: _containers.RepeatedScalarFieldContainer[int]
     budget: DraftBudget
     deadline_ms: int
-    def __init__(self, session: _Optional[str] = ..., base_length: _Optional[int] = ..., base_hash: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., budget: _Optional[_Union[DraftBudget, _Mapping]] = ..., deadline_ms: _Optional[int] = ...) -> None: ...
+    features: FeatureBlock
+    def __init__(self, session: _Optional[str] = ..., base_length: _Optional[int] = ..., base_hash: _Optional[int] = ..., new_token_ids: _Optional[_Iterable[int]] = ..., budget: _Optional[_Union[DraftBudget, _Mapping]] = ..., deadline_ms: _Optional[int] = ..., features: _Optional[_Union[FeatureBlock, _Mapping]] = ...) -> None: ...
+
+class FeatureBlock(_message.Message):
+    __slots__ = ("count", "data")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    data: bytes
+    def __init__(self, count: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class DraftBudget(_message.Message):
     __slots__ = ("max_depth", "max_nodes", "top_k")
@@ -110,20 +128,22 @@ class LinkResponse(_message.Message):
     def __init__(self, welcome: _Optional[_Union[LinkWelcome, _Mapping]] = ..., incarnation: _Optional[str] = ..., round: _Optional[int] = ..., load: _Optional[_Union[DrafterLoad, _Mapping]] = ..., rows: _Optional[_Iterable[_Union[DraftAnswer, _Mapping]]] = ...) -> None: ...
 
 class LinkWelcome(_message.Message):
-    __slots__ = ("protocol", "method", "group", "context_length", "weights_version", "vocabulary")
+    __slots__ = ("protocol", "method", "group", "context_length", "weights_version", "vocabulary", "feature")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     METHOD_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     CONTEXT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     WEIGHTS_VERSION_FIELD_NUMBER: _ClassVar[int]
     VOCABULARY_FIELD_NUMBER: _ClassVar[int]
+    FEATURE_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     method: str
     group: str
     context_length: int
     weights_version: str
     vocabulary: _common_pb2.VocabularyIdentity
-    def __init__(self, protocol: _Optional[int] = ..., method: _Optional[str] = ..., group: _Optional[str] = ..., context_length: _Optional[int] = ..., weights_version: _Optional[str] = ..., vocabulary: _Optional[_Union[_common_pb2.VocabularyIdentity, _Mapping]] = ...) -> None: ...
+    feature: FeatureFacts
+    def __init__(self, protocol: _Optional[int] = ..., method: _Optional[str] = ..., group: _Optional[str] = ..., context_length: _Optional[int] = ..., weights_version: _Optional[str] = ..., vocabulary: _Optional[_Union[_common_pb2.VocabularyIdentity, _Mapping]] = ..., feature: _Optional[_Union[FeatureFacts, _Mapping]] = ...) -> None: ...
 
 class DrafterLoad(_message.Message):
     __slots__ = ("session_count", "pending_count", "busy")

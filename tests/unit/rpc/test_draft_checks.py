@@ -4,12 +4,14 @@ import pytest
 
 from draft_dialogue import ask, opening, row
 from drafters import LyingDrafter
-from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, SparseLaw
+from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, FeatureBlock, SparseLaw
 from paceline.core.hashed_tokens import HashedTokens
+from paceline.core.model_identity import FeatureFacts
 from paceline.rpc.draft_checks import fault_of, row_fault
 
 BUDGET = DraftBudget(max_depth=3, max_nodes=4, top_k=2)
 VOCAB = 10
+FEATURE = FeatureFacts("last", 2)
 
 
 def proposal(tree: DraftTree, laws: tuple[SparseLaw, ...] = ()) -> DraftProposal:
@@ -113,10 +115,39 @@ def test_rows_are_checked_before_the_drafter_sees_them():
     """Ids outside the vocabulary and contexts beyond the limit are refused by name."""
 
     def check(row: DraftRequest) -> str | None:
-        return row_fault(row, vocabulary_size=VOCAB, context_length=8)
+        return row_fault(row, vocabulary_size=VOCAB, context_length=8, feature=FEATURE)
 
     assert check(DraftRequest("s", 2, 1, (1, 9), BUDGET)) is None
     assert check(DraftRequest("s", 2, 1, (1, 10), BUDGET)) == "INVALID_ROW"
     assert check(DraftRequest("s", -1, 1, (1,), BUDGET)) == "INVALID_ROW"
     assert check(DraftRequest("s", 2, 1, (1,), DraftBudget(3, -1))) == "INVALID_ROW"
     assert check(DraftRequest("s", 7, 1, (1, 2), BUDGET)) == "CONTEXT_LENGTH"
+
+
+@pytest.mark.parametrize(
+    ("base_length", "count", "data"),
+    [
+        (2, -1, b""),
+        (2, 3, bytes(12)),
+        (2, 2, bytes(6)),
+        (2, 2, bytes(10)),
+        (2, 1, b"\x80\x7f\x00\x00"),
+        (2, 1, b"\x00\x00\xc1\xff"),
+        (0, 2, bytes(8)),
+    ],
+    ids=["negative", "more than tokens", "too short", "too long", "infinite", "not a number", "first token"],
+)
+def test_features_that_do_not_fit_are_refused(base_length, count, data):
+    """One finite vector of the agreed size for each of the last tokens; the first token of a text has none."""
+    row = DraftRequest("s", base_length, 1, (1, 2), BUDGET, features=FeatureBlock(count, data))
+
+    assert row_fault(row, vocabulary_size=VOCAB, context_length=8, feature=FEATURE) == "INVALID_FEATURES"
+
+
+def test_features_are_taken_by_a_drafter_that_needs_them():
+    """Also for the last tokens only, or for none; a drafter that needs none refuses them."""
+    for count in (0, 1, 2):
+        row = DraftRequest("s", 2, 1, (1, 2), BUDGET, features=FeatureBlock(count, b"\x80\x3f\x7f\x7f" * count))
+
+        assert row_fault(row, vocabulary_size=VOCAB, context_length=8, feature=FEATURE) is None
+        assert row_fault(row, vocabulary_size=VOCAB, context_length=8, feature=None) == "INVALID_FEATURES"
