@@ -18,6 +18,7 @@ from paceline.kernels.decoder_layers import decoder_kernels
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
 from paceline.modeling.compiled_network import CompiledNetwork, has_llama_shape
 from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
+from paceline.modeling.lent_tensors import lend
 from paceline.modeling.network import ModuleNetwork, Network
 from paceline.modeling.packed_linear import pack_linears
 from paceline.modeling.weights_version import weights_version
@@ -47,9 +48,12 @@ class LoadedModel:
     weights_version: str  # differs when weights, config or number of layers differ
 
 
-def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int | None = None) -> LoadedModel:
+def load_model(
+    folder: Path, *, dtype: str, device: str = "cpu", num_layers: int | None = None, lender: Path | None = None
+) -> LoadedModel:
     """Load the causal language model in ``folder``; ``num_layers`` keeps only its first layers.
 
+    ``lender``: folder of a target, from which a draft model takes the embedding and output head that it leaves out.
     Raises ModelUnavailableError if the folder holds no readable model, and ModelRefusedError if the
     model would be wrong here.
     """
@@ -61,7 +65,7 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     check_files(folder)
     if num_layers is not None:
         _truncate(config, num_layers)
-    model = _read(folder, config, _DTYPES[dtype])
+    model = _read(folder, config, _DTYPES[dtype], lender)
     model.to(device)  # type: ignore[arg-type]
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
@@ -71,7 +75,7 @@ def load_model(folder: Path, *, dtype: str, device: str = "cpu", num_layers: int
     return loaded
 
 
-def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrainedModel:
+def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype, lender: Path | None) -> PreTrainedModel:
     """The model with its weights; Transformers would fill missing ones with random numbers."""
     register_attention()
     model: PreTrainedModel
@@ -90,6 +94,8 @@ def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype) -> PreTrai
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelUnavailableError(f"The model in {folder} could not be loaded: {error}") from error
     missing: list[str] = sorted(report["missing_keys"])  # type: ignore[has-type]
+    if missing and lender is not None:
+        missing = lend(model, missing, lender)
     if missing:
         raise ModelUnavailableError(
             f"The model in {folder} lacks {len(missing)} weights, such as '{missing[0]}'; download it again."

@@ -130,8 +130,8 @@ def test_a_choice_that_cannot_be_drafted_never_counts_as_agreement(target, tmp_p
     assert places.choices.tolist() == [int(choice) // 2 if choice % 2 == 0 else -1 for choice in expected]
 
 
-def test_a_whole_folder_loads_as_any_model(target, tmp_path):
-    """With embedding and head in it, and the vocabulary beside it."""
+def test_a_folder_loads_as_any_model_or_with_its_target(target, tmp_path):
+    """Whole with embedding and head in it, slim with those of the target; the vocabulary lies beside it."""
     draft = new_draft_model(target, num_layers=2, draft_token_ids=IDS)
     save_draft_model(draft, tmp_path / "whole", target_folder=target, whole=True)
     save_draft_model(draft, tmp_path / "slim", target_folder=target)
@@ -139,7 +139,10 @@ def test_a_whole_folder_loads_as_any_model(target, tmp_path):
     loaded = load_model(tmp_path / "whole", dtype="float32")
     slim = load_file(tmp_path / "slim" / "model.safetensors")
 
+    lent = load_model(tmp_path / "slim", dtype="float32", lender=target).model
+
     assert loaded.num_layers == 2
+    assert torch.equal(lent.get_input_embeddings().weight, draft.model.get_input_embeddings().weight)
     assert json.loads((tmp_path / "slim" / "draft_vocabulary.json").read_text())["token_ids"] == list(IDS)
     assert slim.keys() == draft.learnt().keys()
     assert {tensor.dtype for tensor in slim.values()} == {torch.bfloat16}
