@@ -17,6 +17,7 @@ from paceline.drafting.drafter import Drafter
 from paceline.drafting.model_session import ModelSession
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline.verification.draft_ids import DraftIds
 
 
 class CascadeRunner(DraftRunner, Protocol):
@@ -47,13 +48,19 @@ class CascadeDrafter(DraftModelDrafter):
         max_law_tokens: int = 256,
         prefill_chunk: int = 256,
         metrics: Metrics | None = None,
+        draft_ids: DraftIds | None = None,
     ) -> None:
         """Correct what ``below`` proposes with the model of ``runner``.
 
         ``group`` and ``level`` (1: the second level of the cascade) label what is counted in ``metrics``.
+        ``draft_ids``: tokens that the logits of the runner belong to, where those are not the whole vocabulary.
         """
         super().__init__(
-            runner, eos_token_ids=eos_token_ids, max_law_tokens=max_law_tokens, prefill_chunk=prefill_chunk
+            runner,
+            eos_token_ids=eos_token_ids,
+            max_law_tokens=max_law_tokens,
+            prefill_chunk=prefill_chunk,
+            draft_ids=draft_ids,
         )
         self._level_below = LevelBelow(below, vocab_size=runner.vocab_size)
         self._metrics = metrics or Metrics()
@@ -114,6 +121,7 @@ class CascadeDrafter(DraftModelDrafter):
             limits=self._limits(session),
             end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
             max_law_tokens=self._max_law_tokens,
+            draft_ids=self._draft_ids,
         )
 
     def _count(self, corrections: Sequence[Correction]) -> None:

@@ -15,6 +15,7 @@ from paceline.drafting.model_session import ModelSession
 from paceline.errors import EngineFailedError
 from paceline.modeling.forward_row import ForwardRow
 from paceline.verification.draft_draw import DraftChildren, draft_children
+from paceline.verification.draft_ids import DraftIds
 from paceline.verification.sampler_state import SamplerState
 
 logger = logging.getLogger(__name__)
@@ -53,8 +54,9 @@ class CascadeGrowth:
         limits: DraftBudget,
         end_token_ids: frozenset[int],
         max_law_tokens: int,
+        draft_ids: DraftIds | None = None,
     ) -> None:
-        """Draft within ``limits``. ``sampler`` is left as it is found."""
+        """Draft within ``limits``. ``sampler`` is left as it is found. ``draft_ids``: tokens of the logits."""
         self._session = session
         self._sampler = sampler
         self._limits = limits
@@ -66,6 +68,7 @@ class CascadeGrowth:
             self._depth = next(depth for depth in count() if (0,) * depth not in self._shape)
         self._end_token_ids = end_token_ids
         self._max_law_tokens = max_law_tokens
+        self._draft_ids = draft_ids
         self._candidates: list[Candidate] = []
         self._tip = Candidate((), (), 0.0)  # the last of the model's own choices, with the path to it
         self._num_stored = 0  # leading tokens of the path that have K/V behind the context
@@ -174,6 +177,7 @@ class CascadeGrowth:
                 round_start=len(self._session.tokens),
                 max_law_tokens=self._max_law_tokens,
                 count=self._num_choices,
+                draft_ids=self._draft_ids,
             )
         except EngineFailedError as error:
             logger.warning("session %s: drafting stopped: %s", self.session, error)

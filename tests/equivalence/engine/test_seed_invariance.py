@@ -37,6 +37,7 @@ TOP_K = 3  # of what is asked for; chains ask for less
 LEAST_EQUAL = 0.95
 NGRAM = {"method": "ngram", "min_match_tokens": 1}
 SMALL = {"method": "draft_model", "model": MODEL, "num_layers": 4, "dtype": "bfloat16"}
+CASCADE = {"method": "cascade", "levels": [NGRAM, SMALL]}
 GROUPS = {
     "ngram": DrafterConfig(**NGRAM, place="in_process"),
     "small": DrafterConfig(**SMALL, place="in_process"),
@@ -44,6 +45,8 @@ GROUPS = {
     "roulette": DrafterConfig(**NGRAM, place="in_process"),  # all of the above, another one at every round
     "remote-ngram": DrafterConfig(**NGRAM),
     "remote-tree": DrafterConfig(**SMALL),
+    "cascade": DrafterConfig(**CASCADE, place="in_process"),
+    "remote-cascade": DrafterConfig(**CASCADE),
 }
 METHODS = (None, *GROUPS)
 SELF = DrafterConfig(method="draft_model", model=MODEL, dtype="bfloat16", place="in_process")
@@ -122,6 +125,7 @@ def platform() -> Iterator[Platform]:
             "small": Shaped(small(), 1),
             "tree": small(),
             "self": build_drafter("self", SELF).drafter,
+            "cascade": build_drafter("cascade", GROUPS["cascade"]).drafter,
             "roulette": RouletteDrafter(any_of, random.Random(1)),
         }
         for name in GROUPS.keys() - drafters.keys():

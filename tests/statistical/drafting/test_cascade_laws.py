@@ -105,7 +105,7 @@ def answer_law(
         monkeypatch.setattr(
             cascade_growth,
             "draft_children",
-            lambda logits, state, *, rule, round_start, max_law_tokens, count: children(
+            lambda logits, state, *, count, max_law_tokens, **_: children(
                 draws, logits, state, count=count, max_law_tokens=max_law_tokens
             ),
         )

@@ -17,6 +17,7 @@ from paceline.drafting.drafter import Drafter
 from paceline.drafting.ngram import NgramDrafter
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
+from paceline.verification.draft_ids import DraftIds
 from toy_target import ToyRunner, blended_law, hashed_law
 
 VOCAB = 11
@@ -291,6 +292,27 @@ def test_a_prompt_is_prepared_on_all_levels() -> None:
     assert sum(fed for one in below._runner.passes for fed, _ in one) == 300
     _proposal(made, tokens, 300, depth=3)
     assert all(fed <= 3 for one in below._runner.passes[prepared:] for fed, _ in one)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_model_of_few_tokens_corrects_with_those(kind: str) -> None:
+    """With a reduced draft vocabulary the proposals are those of the model alone too, in true ids."""
+    kept = (0, 2, 5, 7, 9, 10)
+
+    def made(cls, *below):
+        runner = ToyRunner(lambda prefix: LAW(prefix)[list(kept)], VOCAB)
+        return cls(runner, *below, eos_token_ids=(), max_law_tokens=6, draft_ids=DraftIds(kept))
+
+    alone, levels = made(DraftModelDrafter), made(CascadeDrafter, NgramDrafter(min_match=1))
+    tokens, base = HashedTokens(random.Random(2).choices(range(3), k=12)), 0
+    for drafter in (alone, levels):
+        _open(drafter, kind)
+    for _ in range(8):
+        expected, found = _proposal(alone, tokens, base), _proposal(levels, tokens, base)
+        assert (found.tree, found.laws) == (expected.tree, expected.laws)
+        assert set(found.tree.token_ids) <= set(kept)
+        base = len(tokens)
+        tokens.extend(found.tree.token_ids[:3])
 
 
 def test_nothing_is_left_behind() -> None:
