@@ -46,7 +46,7 @@ def build(args: Mapping[str, Any]) -> Application:
 
 
 def build_drafter(args: Mapping[str, Any]) -> Application:
-    """One remote drafter group, from its name and its sections: ``group``, ``drafter``, ``peer``."""
+    """One remote drafter group, from its name and its sections: ``group``, ``drafter``, ``peer``, maybe ``target``."""
     section = DrafterConfig.model_validate(args["drafter"])
     deployment = serve.deployment(
         name=drafter_deployment(args["group"]),
@@ -54,7 +54,9 @@ def build_drafter(args: Mapping[str, Any]) -> Application:
         ray_actor_options=actor_options(num_cpus=LIGHT_CPUS, threads=section.threads, resources=section.resources),
         **_COMMON,
     )(DrafterReplica)
-    return deployment.bind(args["group"], args["drafter"], args["peer"], "cpu", args["release"])
+    return deployment.bind(
+        args["group"], args["drafter"], args["peer"], "cpu", release=args["release"], target=args.get("target")
+    )
 
 
 def _target(config: DeploymentConfig) -> serve.Deployment:

@@ -8,8 +8,9 @@ from typing import Any
 
 from ray.serve.schema import ServeDeploySchema
 
-from paceline.config.schema import AutoscalingConfig, DeploymentConfig
+from paceline.config.schema import AutoscalingConfig, DeploymentConfig, DrafterConfig
 from paceline.config.timeouts import derive_timeouts
+from paceline.drafting.wanted_features import HEAD_METHODS, wanted_features
 from paceline_serve.live_settings import target_settings
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET, deployed_groups, drafter_app, drafter_deployment
 
@@ -37,6 +38,9 @@ def render(config: DeploymentConfig, *, proxy_location: str = "HeadOnly") -> Ser
 def identity(config: DeploymentConfig) -> dict[str, Any]:
     """What gateways and targets are: the configuration without what may change while they run."""
     remote = {group for group, section in config.drafters.items() if section.place == "remote"}
+    # Targets are not told of remote groups, yet keep features for them. Where no group needs any, nothing is said.
+    if features := wanted_features(config):
+        config = config.model_copy(update={"engine": config.engine.model_copy(update={"features": features})})
     return config.model_dump(
         mode="json",
         exclude={
@@ -97,9 +101,17 @@ def _drafter(config: DeploymentConfig, group: str) -> dict[str, Any]:
             "drafter": section.model_dump(exclude={"replicas"}),
             "peer": config.peer.model_dump(),
             "release": config.release,
+            **_target_of(config, section),
         },
         "deployments": [deployment],
     }
+
+
+def _target_of(config: DeploymentConfig, section: DrafterConfig) -> dict[str, Any]:
+    """What a draft head must know of its target; other groups live on when that changes."""
+    if section.method not in HEAD_METHODS:
+        return {}
+    return {"target": config.model.model_dump(include={"source", "revision", "dtype"})}
 
 
 def target_surge_percent(config: DeploymentConfig) -> int:

@@ -4,7 +4,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from paceline.config.schema import DrafterConfig, PeerConfig, Tunables
+from paceline.config.schema import DrafterConfig, ModelConfig, PeerConfig, Tunables, is_outside_class
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.registry import BuiltDrafter, build_drafter
 from paceline.rpc.auth import new_token
 from paceline.rpc.link_server import DrafterServicer
@@ -23,14 +24,26 @@ class DrafterReplica:
     """Drafts for all targets that link to it. It serves no Ray Serve request; its work comes over gRPC."""
 
     async def __init__(  # type: ignore[misc]  # Ray Serve awaits it
-        self, group: str, drafter: Mapping[str, Any], peer: Mapping[str, Any], device: str, release: str = ""
+        self,
+        group: str,
+        drafter: Mapping[str, Any],
+        peer: Mapping[str, Any],
+        device: str,
+        *,
+        release: str = "",
+        target: Mapping[str, Any] | None = None,
     ) -> None:
-        """Load the drafter and open its port. The sections are plain mappings because they cross processes."""
+        """Load the drafter and open its port. The sections are plain mappings because they cross processes.
+
+        ``target`` is the model section of the deployment, for methods that take tensors of the target.
+        """
         start_logging(Tunables().log_level)
         config, peer_config = DrafterConfig.model_validate(drafter), PeerConfig.model_validate(peer)
         metrics = Metrics()
         self._versions = spoken(peer_config.protocol_max)
-        built = await asyncio.get_running_loop().run_in_executor(None, _build, group, config, device, metrics)
+        model = None if target is None else ModelConfig.model_validate(target)
+        loop = asyncio.get_running_loop()
+        built = await loop.run_in_executor(None, lambda: _build(group, config, model, device=device, metrics=metrics))
         self._facts = built.facts
         self._servicer = DrafterServicer(
             built.drafter,
@@ -80,10 +93,18 @@ class DrafterReplica:
             await asyncio.get_running_loop().run_in_executor(None, self._servicer.close)  # it joins a thread
 
 
-def _build(group: str, config: DrafterConfig, device: str, metrics: Metrics) -> BuiltDrafter:
-    if config.method in {"draft_model", "cascade"}:
+def _build(
+    group: str, config: DrafterConfig, target: ModelConfig | None, *, device: str, metrics: Metrics
+) -> BuiltDrafter:
+    host = DrafterHost(device, metrics)
+    if config.method != "ngram" and not is_outside_class(config.method):
         # Lazy: an n-gram replica never needs torch.
         import torch  # noqa: PLC0415
 
         torch.set_num_threads(config.threads)
-    return build_drafter(group, config, device=device, metrics=metrics)
+    if target is not None:
+        from paceline.modeling.resolve import resolve_model  # noqa: PLC0415  # lazy, as above
+
+        folder = resolve_model(target.source, target.revision)
+        host = DrafterHost(device, metrics, folder, target.dtype)
+    return build_drafter(group, config, host)

@@ -8,7 +8,6 @@ from paceline.backends.native import NativeBackend
 from paceline.config.load import config_from_mapping
 from paceline.config.schema import DeploymentConfig
 from paceline.config.timeouts import derive_timeouts
-from paceline.drafting.matching import TargetFacts
 from paceline.errors import TargetUnavailableError
 from paceline.modeling.resolve import resolve_model
 from paceline.rpc.auth import new_token
@@ -24,7 +23,7 @@ from paceline_serve.membership import MEMBERSHIP
 from paceline_serve.own_status import OwnStatus, target_status
 from paceline_serve.peer_metadata import encode_identity, peer_metadata
 from paceline_serve.process_setup import node_address, start_logging
-from paceline_serve.target_drafters import DrafterLinks, build_drafters, target_facts
+from paceline_serve.target_drafters import DrafterLinks
 
 _STOP_GRACE_S = 1.0  # Ray Serve has waited for the holds by then
 
@@ -42,8 +41,10 @@ class TargetReplica:
         start_logging(settings.tunables.log_level)
         metrics = Metrics()
         loop = asyncio.get_running_loop()
-        self._backend, facts = await loop.run_in_executor(None, _start_engine, settings, metrics)
-        self._links = DrafterLinks(self._backend, facts, peer=settings.peer, membership=MEMBERSHIP, metrics=metrics)
+        self._backend = await loop.run_in_executor(None, _start_engine, settings, metrics)
+        self._links = DrafterLinks(
+            self._backend, self._backend.facts, peer=settings.peer, membership=MEMBERSHIP, metrics=metrics
+        )
         self._versions = spoken(settings.peer.protocol_max)
         self._draining = DrainFlag()
         self._holds = HoldRegistry(derive_timeouts(settings.gateway, settings.target).hold_open_s, self._draining)
@@ -96,8 +97,6 @@ class TargetReplica:
             await self._backend.close()
 
 
-def _start_engine(settings: DeploymentConfig, metrics: Metrics) -> tuple[NativeBackend, TargetFacts]:
+def _start_engine(settings: DeploymentConfig, metrics: Metrics) -> NativeBackend:
     folder = resolve_model(settings.model.source, settings.model.revision)
-    facts = target_facts(folder, settings.model)
-    drafters = build_drafters(settings, facts, metrics)
-    return NativeBackend.start(folder, config=settings, drafters=drafters, metrics=metrics), facts
+    return NativeBackend.start(folder, config=settings, drafters={}, metrics=metrics)

@@ -1,47 +1,23 @@
-"""The drafters of one target replica: built in its process, or linked to replicas elsewhere."""
+"""Links of one target replica to its drafters elsewhere."""
 
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Protocol
 
 from ray import serve
 
-from paceline.config.schema import DeploymentConfig, ModelConfig, PeerConfig
+from paceline.config.schema import PeerConfig
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.matching import TargetFacts
-from paceline.drafting.registry import build_matching_drafter
-from paceline.modeling.loader import load_config
 from paceline.rpc.remote_drafter import RemoteDrafter
 from paceline.telemetry.metrics import Metrics
-from paceline.text.tokenizer import TextTokenizer
 from paceline_serve.membership import Members, Membership
 from paceline_serve.names import app_of, drafter_deployment
 from paceline_serve.peer_metadata import endpoints_of
 from paceline_serve.router_start import start_router
 
 logger = logging.getLogger(__name__)
-
-
-def target_facts(folder: Path, model: ModelConfig) -> TargetFacts:
-    """What drafters must match, read without loading any weights. Raises ModelRefusedError."""
-    config = load_config(folder)
-    tokenizer = TextTokenizer.load(folder, vocab_size=config.vocab_size)
-    own_limit = config.max_position_embeddings
-    return TargetFacts(tokenizer.vocabulary, min(model.max_context_tokens or own_limit, own_limit))
-
-
-def build_drafters(config: DeploymentConfig, target: TargetFacts, metrics: Metrics) -> dict[str, Drafter]:
-    """Drafters of this process by group. Blocks while models load.
-
-    Raises LinkRefusedError if one does not fit the target.
-    """
-    return {
-        group: build_matching_drafter(group, section, target, device=config.model.device, metrics=metrics)
-        for group, section in config.drafters.items()
-        if section.place == "in_process"
-    }
 
 
 class DrafterUser(Protocol):

@@ -15,16 +15,24 @@ from paceline.core.generation import GenerationChunk, GenerationRequest
 from paceline.core.load import TargetLoad
 from paceline.core.model_identity import ModelIdentity
 from paceline.drafting.drafter import Drafter
+from paceline.drafting.host import DrafterHost, LocalTarget
+from paceline.drafting.matching import TargetFacts
+from paceline.drafting.registry import build_matching_drafter
+from paceline.drafting.wanted_features import LAST, wanted_features
 from paceline.engine.arrival import EngineModel
 from paceline.engine.drafter_group import DrafterSlot
 from paceline.engine.engine import Deliver, Engine, OnError
 from paceline.engine.engine_thread import EngineThread
+from paceline.engine.lent_pages import LentPages
 from paceline.engine.scheduler import Scheduler, SchedulerLimits
 from paceline.engine.speculation import Speculation
 from paceline.engine.speculation_settings import SpeculationSettings
 from paceline.errors import ContextLengthExceededError, EngineFailedError, PacelineError
+from paceline.modeling.feature_tap import make_taps
+from paceline.modeling.heads.locate import head_folder
 from paceline.modeling.loader import LoadedModel, load_model
 from paceline.modeling.runner import ModelRunner
+from paceline.modeling.stored_features import StoredFeatures
 from paceline.telemetry.metrics import Metrics
 from paceline.text.tokenizer import TextTokenizer
 from paceline.verification.verifier import make_verifier
@@ -43,6 +51,7 @@ class NativeParts:
     speculation: Speculation
     runner: ModelRunner
     identity: ModelIdentity
+    facts: TargetFacts
     metrics: Metrics
 
 
@@ -80,7 +89,9 @@ class NativeBackend:
     ) -> "NativeBackend":
         """Load the model and start decoding; blocks for as long as loading takes.
 
-        Raises ModelRefusedError if the model cannot be served right here.
+        ``drafters`` are those by group that are not made here: all others whose place is in this process are.
+        Raises ModelRefusedError if the model cannot be served right here, SetupError kinds where a drafter cannot be
+        made, and LinkRefusedError where it does not fit the model.
         """
         metrics = metrics or Metrics()
         return cls(
@@ -95,6 +106,11 @@ class NativeBackend:
     def identity(self) -> ModelIdentity:
         """The model that is served."""
         return self._parts.identity
+
+    @property
+    def facts(self) -> TargetFacts:
+        """What drafters must match."""
+        return self._parts.facts
 
     @property
     def metrics(self) -> Metrics:
@@ -249,7 +265,16 @@ def assemble_native(
     torch.set_num_threads(config.engine.threads)
     loaded = load_model(model_folder, dtype=config.model.dtype, device=config.model.device)
     tokenizer = TextTokenizer.load(model_folder, vocab_size=loaded.vocab_size)
-    return assemble_engine(loaded, tokenizer, config, drafters, metrics=metrics, deliver=deliver, on_error=on_error)
+    return assemble_engine(
+        loaded,
+        tokenizer,
+        config,
+        drafters,
+        metrics=metrics,
+        deliver=deliver,
+        on_error=on_error,
+        folder=model_folder,
+    )
 
 
 def assemble_engine(
@@ -261,16 +286,10 @@ def assemble_engine(
     metrics: Metrics,
     deliver: Deliver,
     on_error: OnError,
+    folder: Path | None = None,
 ) -> NativeParts:
-    """Put the engine together around a model that is loaded."""
-    engine_config = config.engine
-    runner = ModelRunner(
-        loaded,
-        num_pages=-(-engine_config.kv_cache_tokens // engine_config.page_size),
-        page_size=engine_config.page_size,
-    )
-    if engine_config.poison_freed_pages:
-        runner.pool.on_free = lambda slots: runner.poison(slots.tolist())
+    """Put the engine together around a model that is loaded, from ``folder`` if it has one."""
+    runner = _runner(loaded, config)
     verifier = make_verifier(config.verifier)
     context = min(config.model.max_context_tokens or loaded.context_length, loaded.context_length)
     identity = ModelIdentity(
@@ -280,22 +299,17 @@ def assemble_engine(
         vocabulary=tokenizer.vocabulary,
         eos_token_ids=tokenizer.eos_token_ids,
     )
+    facts = TargetFacts(tokenizer.vocabulary, context, tuple(runner.features))
+    scheduler = _scheduler(runner, config, metrics)
+    local = LocalTarget(loaded, runner, LentPages(scheduler))
+    host = DrafterHost(config.model.device, metrics, folder, config.model.dtype, local)
     speculation = Speculation(
-        {name: DrafterSlot(drafter, config.drafters[name].place == "in_process") for name, drafter in drafters.items()},
+        _slots(config, drafters, facts, host),
         rule=verifier.draw_rule,
         vocab_size=loaded.vocab_size,
         settings=_settings(config.tunables),
         metrics=metrics,
-    )
-    scheduler = Scheduler(
-        runner.pool,
-        SchedulerLimits(
-            engine_config.max_running,
-            engine_config.max_waiting,
-            engine_config.step_tokens,
-            prefix_cache=engine_config.prefix_cache,
-        ),
-        metrics,
+        features=StoredFeatures(runner.features, torch.device(loaded.device)),
     )
     engine = Engine(
         EngineModel(tokenizer, tokenizer.eos_token_ids, context),
@@ -307,4 +321,40 @@ def assemble_engine(
         deliver=deliver,
         on_error=on_error,
     )
-    return NativeParts(engine, scheduler, speculation, runner, identity, metrics)
+    return NativeParts(engine, scheduler, speculation, runner, identity, facts, metrics)
+
+
+def _runner(loaded: LoadedModel, config: DeploymentConfig) -> ModelRunner:
+    section, kinds = config.engine, wanted_features(config)
+    heads = [head_folder(kind) for kind in kinds if kind != LAST]
+    runner = ModelRunner(
+        loaded,
+        num_pages=-(-section.kv_cache_tokens // section.page_size),
+        page_size=section.page_size,
+        taps=make_taps(loaded, last=LAST in kinds, fused=heads),
+    )
+    if section.poison_freed_pages:
+        runner.poison_freed()
+    return runner
+
+
+def _scheduler(runner: ModelRunner, config: DeploymentConfig, metrics: Metrics) -> Scheduler:
+    section = config.engine
+    limits = SchedulerLimits(
+        section.max_running, section.max_waiting, section.step_tokens, prefix_cache=section.prefix_cache
+    )
+    return Scheduler(runner.pool, limits, metrics)
+
+
+def _slots(
+    config: DeploymentConfig, given: Mapping[str, Drafter], facts: TargetFacts, host: DrafterHost
+) -> dict[str, DrafterSlot]:
+    """Drafters by group, in the order of the configuration: ``given`` ones, and those of this process."""
+    slots: dict[str, DrafterSlot] = {}
+    for group, section in config.drafters.items():
+        local = section.place == "in_process"
+        if group in given:
+            slots[group] = DrafterSlot(given[group], local)
+        elif local:
+            slots[group] = DrafterSlot(build_matching_drafter(group, section, facts, host), local)
+    return slots

@@ -17,6 +17,7 @@ from paceline.config.schema import DeploymentConfig, DrafterConfig, EngineConfig
 from paceline.core.generation import ChoiceStats, GenerationChunk, GenerationRequest, RoundTrace
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.registry import build_drafter
 from paceline.errors import EngineFailedError
 from paceline.modeling.loader import load_config
@@ -78,7 +79,9 @@ async def check_drafter(setup: CheckSetup, say: Say = lambda _: None) -> Result:
     text = tuple(token_id for prompt in prompts for token_id in prompt)
     say("contract")
     talk = Talk(
-        build_drafter(GROUP, setup.drafter, device=setup.model.device).drafter,
+        build_drafter(
+            GROUP, setup.drafter, DrafterHost(setup.model.device, target_folder=folder, target_dtype=setup.model.dtype)
+        ).drafter,
         (text * _TEXT_TOKENS)[:_TEXT_TOKENS],
         vocab_size=vocab_size,
     )

@@ -17,14 +17,11 @@ from paceline.config.schema import DeploymentConfig, DrafterConfig, ModelConfig
 from paceline.core.generation import ChoiceStats, GenerationChunk, GenerationRequest, RoundTrace
 from paceline.core.plans import SpeculationMode, SpeculationPreference
 from paceline.core.sampling_params import SamplingParams
-from paceline.drafting.matching import TargetFacts
-from paceline.drafting.registry import build_matching_drafter
 from paceline.errors import EngineFailedError
 from paceline.modeling.catalogue import CATALOGUE
 from paceline.modeling.loader import load_config
 from paceline.modeling.resolve import resolve_model
 from paceline.routing.policy import RoutingSnapshot, SpeculateWhenLive
-from paceline.telemetry.metrics import Metrics
 from paceline.text.tokenizer import TextTokenizer
 
 _UINT64 = (1 << 64) - 1
@@ -56,14 +53,9 @@ class EngineEndpoint:
         folder = resolve_model(config.model.source, config.model.revision)
         model = load_config(folder)
         tokenizer = TextTokenizer.load(folder, vocab_size=model.vocab_size)
-        context = min(config.model.max_context_tokens or model.max_position_embeddings, model.max_position_embeddings)
-        target = TargetFacts(tokenizer.vocabulary, context)
-        metrics = Metrics()
-        drafters = {
-            group: build_matching_drafter(group, section, target, device=config.model.device, metrics=metrics)
-            for group, section in config.drafters.items()
-        }
-        return cls(NativeBackend.start(folder, config=config, drafters=drafters, metrics=metrics), tokenizer, config)
+        here = {name: section.model_copy(update={"place": "in_process"}) for name, section in config.drafters.items()}
+        config = config.model_copy(update={"drafters": here})
+        return cls(NativeBackend.start(folder, config=config, drafters={}), tokenizer, config)
 
     async def ask(self, question: BenchQuestion) -> Recording:
         """Generate one answer; see `Endpoint.ask`."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from paceline.config.schema import DrafterConfig
 from paceline.core.drafts import DraftOpening, DraftProposal, DraftReply, DraftRequest
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.registry import build_drafter
 
 T = TypeVar("T")
@@ -19,9 +20,9 @@ class TimedDrafter:
     like a drafter from outside, so that the engine takes it in as it takes in any other.
     """
 
-    def __init__(self, *, section: Mapping[str, Any], host: Any) -> None:
+    def __init__(self, *, section: Mapping[str, Any], host: DrafterHost) -> None:
         """Measure the drafter of a configuration's ``section``."""
-        built = build_drafter("drafter", DrafterConfig.model_validate(section), device=host)
+        built = build_drafter("drafter", DrafterConfig.model_validate(section), host)
         self._inner = built.drafter
         self.vocabulary = built.facts.vocabulary
         self.context_length = built.facts.context_length

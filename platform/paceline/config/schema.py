@@ -24,6 +24,8 @@ from pydantic_core import PydanticCustomError
 _GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,39}")
 _OUTSIDE_CLASS = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _MODEL_OPTIONS = frozenset({"model", "revision", "dtype", "num_layers", "kv_cache_tokens", "max_law_tokens"})
+_HEAD_OPTIONS = frozenset({"model", "revision", "kv_cache_tokens", "max_law_tokens"})
+_NEED_MODEL = frozenset({"draft_model", "medusa", "eagle"})
 _FEWEST_LEVELS = 2
 _OUTSIDE = "package.module:Class"
 # Drafting methods with the options that each has beside those of every group.
@@ -31,6 +33,9 @@ METHOD_OPTIONS: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "ngram": frozenset({"min_match_tokens", "max_match_tokens"}),
         "draft_model": _MODEL_OPTIONS,
+        "medusa": _HEAD_OPTIONS - {"kv_cache_tokens"},
+        "eagle": _HEAD_OPTIONS,
+        "mtp": _HEAD_OPTIONS,
         "cascade": frozenset({"levels"}),
     }
 )
@@ -85,6 +90,8 @@ class EngineConfig(Section):
     """Whether prompts share what earlier ones, with the same tenant, have computed; unused parts give way to others."""
     poison_freed_pages: bool = False
     """For debugging: freed KV pages are filled with NaN, so that reading one shows at once."""
+    features: tuple[str, ...] | None = None
+    """Hidden states kept for draft heads: `last`, and names of EAGLE-3 heads. Default: what the drafter groups need."""
     max_running: int = Field(default=16, ge=1, le=1024)
     """Most choices that decode together."""
     max_waiting: int = Field(default=256, ge=0)
@@ -132,7 +139,7 @@ class DrafterConfig(Section):
     """One drafter group: all replicas of one method with the same weights."""
 
     method: Annotated[str, AfterValidator(_check_method)]
-    """Drafting method: `ngram`, `draft_model`, `cascade`, or a class of your own as `package.module:Class`."""
+    """`ngram`, `draft_model`, `medusa`, `eagle`, `mtp`, `cascade`, or a class of your own as `package.module:Class`."""
     place: Literal["remote", "in_process"] = "remote"
     """Replicas of their own behind gRPC, or inside each target replica."""
     replicas: int = Field(default=1, ge=0, le=256)
@@ -142,17 +149,17 @@ class DrafterConfig(Section):
     threads: int = Field(default=1, ge=1, le=256)
     """Remote only: threads of a replica's arithmetic on CPU. An in-process drafter uses the target's."""
     model: str | None = None
-    """draft_model only: name, folder or hub id; it must have the target's vocabulary."""
+    """Name, folder or hub id of a draft model or a head that was made for the target. mtp: default is the target."""
     revision: str | None = None
-    """draft_model only: commit, tag or branch of a hub id."""
+    """Commit, tag or branch of a hub id."""
     dtype: Literal["float32", "bfloat16", "float16"] = "float32"
     """draft_model only: precision."""
     num_layers: int | None = Field(default=None, ge=1)
     """draft_model only: keep just the first layers of the model. Default: all."""
     kv_cache_tokens: int = Field(default=16384, ge=64)
-    """draft_model only: size of its paged KV cache, in tokens."""
+    """Size of a draft model's paged KV cache, in tokens; of a remote head's too, whose features it holds as well."""
     max_law_tokens: int = Field(default=256, ge=1, le=4096)
-    """draft_model only: most ids in a draft law that is sent to the target."""
+    """Most ids in a draft law that is sent to the target."""
     min_match_tokens: int = Field(default=2, ge=1, le=16)
     """ngram only: shortest suffix that counts as a match."""
     max_match_tokens: int = Field(default=8, ge=1, le=64)
@@ -166,8 +173,8 @@ class DrafterConfig(Section):
 
     @model_validator(mode="after")
     def _check_method(self) -> "DrafterConfig":
-        if self.method == "draft_model" and self.model is None:
-            raise ValueError("a draft_model group needs 'model': a name, a folder or a hub id")
+        if self.method in _NEED_MODEL and self.model is None:
+            raise ValueError(f"a {self.method} group needs 'model': a name, a folder or a hub id")
         if foreign := sorted(self.model_fields_set & _foreign_options(self.method)):
             raise ValueError(f"a group of method {self.method} has no {', '.join(foreign)}; remove the key")
         if self.method == "cascade":

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from paceline.drafting.drafter import Drafter
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.matching import DrafterFacts
 from paceline.errors import ConfigError
 
@@ -42,7 +43,7 @@ def load_outside(name: str) -> type:
     return found
 
 
-def make_outside(name: str, options: Mapping[str, Any], host: object) -> Drafter:
+def make_outside(name: str, options: Mapping[str, Any], host: DrafterHost) -> Drafter:
     """An instance of the class called ``name``, made with ``options`` as keywords, and with ``host`` if it asks for it.
 
     Raises ConfigError where it cannot be made, or is no drafter.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from paceline.config.schema import DrafterConfig, is_outside_class
 from paceline.drafting.cascade_facts import cascade_facts, check_level
 from paceline.drafting.drafter import Drafter
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import ConfigError
-from paceline.telemetry.metrics import Metrics
 
 if TYPE_CHECKING:
     from paceline.modeling.runner import ModelRunner
@@ -27,11 +27,11 @@ class BuiltDrafter(NamedTuple):
 class DrafterFactory(Protocol):
     """Builds one drafting method."""
 
-    def __call__(self, group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:
+    def __call__(self, group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
         """Load what the method needs; blocks. Raises SetupError kinds where that fails."""
 
 
-def _ngram(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
+def _ngram(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:  # noqa: ARG001
     # Lazy, like all factories: a replica imports only the method that it runs.
     from paceline.drafting.ngram import NgramDrafter  # noqa: PLC0415
 
@@ -45,10 +45,10 @@ class _LoadedDraftModel(NamedTuple):
     facts: DrafterFacts
 
 
-def _draft_model(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
+def _draft_model(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
     from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415  # lazy, as above
 
-    runner, eos_token_ids, facts = _load_draft_model(group, config, device=device)
+    runner, eos_token_ids, facts = _load_draft_model(group, config, device=host.device)
     drafter = DraftModelDrafter(runner, eos_token_ids=eos_token_ids, max_law_tokens=config.max_law_tokens)
     return BuiltDrafter(drafter, facts)
 
@@ -70,12 +70,18 @@ def _load_draft_model(group: str, config: DrafterConfig, *, device: str) -> _Loa
     return _LoadedDraftModel(runner, tokenizer.eos_token_ids, facts)
 
 
-def _cascade(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:
+def _head(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
+    from paceline.drafting.build_heads import build_head  # noqa: PLC0415  # lazy, as above
+
+    return BuiltDrafter(*build_head(group, config, host))
+
+
+def _cascade(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
     from paceline.drafting.cascade import CascadeDrafter  # noqa: PLC0415  # lazy, as above
 
-    built = build_drafter(group, config.levels[0], device=device, metrics=metrics)
+    built = build_drafter(group, config.levels[0], host)
     for level, section in enumerate(config.levels[1:], 1):
-        runner, eos_token_ids, facts = _load_draft_model(group, section, device=device)
+        runner, eos_token_ids, facts = _load_draft_model(group, section, device=host.device)
         check_level(facts, built.facts, group=group, level=level)
         drafter = CascadeDrafter(
             runner,
@@ -84,28 +90,33 @@ def _cascade(group: str, config: DrafterConfig, *, device: str, metrics: Metrics
             group=group,
             level=level,
             max_law_tokens=section.max_law_tokens,
-            metrics=metrics,
+            metrics=host.metrics,
         )
         built = BuiltDrafter(drafter, cascade_facts(facts, built.facts))
     return built
 
 
-def _outside(group: str, config: DrafterConfig, *, device: str, metrics: Metrics) -> BuiltDrafter:  # noqa: ARG001
+def _outside(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
     from paceline.drafting.outside import facts_of, make_outside  # noqa: PLC0415  # lazy, as above
 
-    drafter = make_outside(config.method, config.options, device)
+    drafter = make_outside(config.method, config.options, host)
     return BuiltDrafter(drafter, facts_of(drafter, group))
 
 
 DRAFTERS: Mapping[str, DrafterFactory] = MappingProxyType(
-    {"ngram": _ngram, "draft_model": _draft_model, "cascade": _cascade}
+    {
+        "ngram": _ngram,
+        "draft_model": _draft_model,
+        "medusa": _head,
+        "eagle": _head,
+        "mtp": _head,
+        "cascade": _cascade,
+    }
 )
 
 
-def build_drafter(
-    group: str, config: DrafterConfig, *, device: str = "cpu", metrics: Metrics | None = None
-) -> BuiltDrafter:
-    """Build the drafter of a group, in the process that will run it and whose ``metrics`` count what it does.
+def build_drafter(group: str, config: DrafterConfig, host: DrafterHost | None = None) -> BuiltDrafter:
+    """Build the drafter of a group, in the process that will run it; ``host`` is what is known there.
 
     Does not compare it with the target: a replica behind a link is checked at each handshake.
     Raises ConfigError for an unknown method.
@@ -116,21 +127,19 @@ def build_drafter(
             f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}; "
             "a class of your own is named as package.module:Class."
         )
-    return factory(group, config, device=device, metrics=metrics or Metrics())
+    return factory(group, config, host or DrafterHost())
 
 
 def build_matching_drafter(
     group: str,
     config: DrafterConfig,
     target: TargetFacts,
-    *,
-    device: str = "cpu",
-    metrics: Metrics | None = None,
+    host: DrafterHost | None = None,
 ) -> Drafter:
     """Build the drafter of a group inside a target's own process, through the same gate as a link.
 
     Raises LinkRefusedError if it does not fit the target.
     """
-    built = build_drafter(group, config, device=device, metrics=metrics)
+    built = build_drafter(group, config, host)
     check_match(target, built.facts, group=group)
     return built.drafter

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import torch
 
-
 # Of features where they are kept and where they travel, so that a head drafts alike in both places.
 FEATURE_DTYPE = torch.bfloat16
 
@@ -17,9 +16,7 @@ def feature_bytes(size: int) -> int:
 class FeatureStore:
     """``[num_slots + 1, size]``; the slot of token t holds what the target computed there. The last slot only pads."""
 
-    def __init__(
-        self, num_slots: int, size: int, *, dtype: torch.dtype = FEATURE_DTYPE, device: torch.device
-    ) -> None:
+    def __init__(self, num_slots: int, size: int, *, dtype: torch.dtype = FEATURE_DTYPE, device: torch.device) -> None:
         self.size = size
         self._vectors = torch.zeros(num_slots + 1, size, dtype=dtype, device=device)
 

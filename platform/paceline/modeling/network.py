@@ -83,7 +83,7 @@ def _listening(model: PreTrainedModel, states: WantedStates) -> Iterator[dict[in
             stack.enter_context(_removing(places[place].register_forward_pre_hook(on_input(place))))
         if states.last:
             stack.enter_context(
-                _removing(decoder.norm.register_forward_hook(lambda _, __, normed: heard.update({_LAST: normed})))  # type: ignore[operator,union-attr]
+                _removing(decoder.norm.register_forward_hook(lambda _, __, normed: heard.update({_LAST: normed})))  # type: ignore[union-attr]
             )
         yield heard
 

@@ -24,9 +24,7 @@ class ModelRunner:
     in this process keep their own K/V by the same slots; `attach` keeps those in step.
     """
 
-    def __init__(
-        self, loaded: LoadedModel, *, num_pages: int, page_size: int, taps: Sequence[FeatureTap] = ()
-    ) -> None:
+    def __init__(self, loaded: LoadedModel, *, num_pages: int, page_size: int, taps: Sequence[FeatureTap] = ()) -> None:
         self.loaded = loaded
         self.pool = PagePool(num_pages, page_size)
         self.num_forwards = 0
@@ -95,8 +93,10 @@ class ModelRunner:
     @torch.inference_mode()
     def poison(self, slots: Sequence[int]) -> None:
         """Make slots that were given back unreadable; see `KVStore.poison`."""
-        for store in (self.store, *self.features.values(), *(memory.store for memory in self._memories)):
+        for store in (self.store, *(memory.store for memory in self._memories)):
             store.poison(slots)
+        for features in self.features.values():
+            features.poison(slots)
 
     def _freed(self, slots: SlotArray) -> None:
         for memory in self._memories:

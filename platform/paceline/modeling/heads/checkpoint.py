@@ -39,6 +39,12 @@ def has_native_mtp(folder: Path) -> bool:
     return bool(read_head_config(folder).get(NUM_MODULES))
 
 
+def is_eagle3(config: dict[str, Any]) -> bool:
+    """Whether a head with this ``config.json`` reads several layers of its target fused into one feature."""
+    names = " ".join(config.get("architectures") or ())
+    return config.get("speculators_model_type") == "eagle3" or "Eagle3" in names or "draft_vocab_size" in config
+
+
 def _read(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Head:
     speculators = raw.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
@@ -47,10 +53,9 @@ def _read(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Head:
         return read_medusa(folder, raw, target)
     if raw.get(NUM_MODULES):
         return read_mtp(folder, raw, target)
-    names = " ".join(raw.get("architectures") or ())
-    if speculators == "eagle3" or "Eagle3" in names or "draft_vocab_size" in raw:
+    if is_eagle3(raw):
         return read_eagle3(folder, raw, target)
-    if raw.get("num_hidden_layers", 1) > 1 and "Eagle" not in names:
+    if raw.get("num_hidden_layers", 1) > 1 and "Eagle" not in " ".join(raw.get("architectures") or ()):
         raise ModelRefusedError(
             f"The folder {folder} holds a whole model, not a draft head, and no MTP modules ('{NUM_MODULES}')."
         )
