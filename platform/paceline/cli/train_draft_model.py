@@ -8,8 +8,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from paceline.errors import ConfigError
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -46,54 +44,26 @@ def draft_model(
     import torch  # noqa: PLC0415  # lazy, as in all commands
 
     from paceline.bench.provenance import command_line  # noqa: PLC0415
-    from paceline.modeling.heads.draft_vocabulary import read_vocabulary  # noqa: PLC0415
-    from paceline.modeling.loader import load_config  # noqa: PLC0415
-    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
-    from paceline.text.tokenizer import TextTokenizer  # noqa: PLC0415
-    from paceline.training import draft_vocabulary  # noqa: PLC0415
-    from paceline.training.corpus import first_tokens, held_out, read_corpus  # noqa: PLC0415
-    from paceline.training.draft_model import new_draft_model, save_draft_model  # noqa: PLC0415
-    from paceline.training.draft_training import DraftTraining, TrainingOptions  # noqa: PLC0415
-    from paceline.training.record import training_record, write_record  # noqa: PLC0415
-    from paceline.training.teacher import ModelTeacher  # noqa: PLC0415
+    from paceline.training.draft_training import TrainingOptions  # noqa: PLC0415
+    from paceline.training.make_draft_model import DraftModelJob, make_draft_model  # noqa: PLC0415
 
     torch.set_num_threads(threads)
-    folder = resolve_model(model)
-    tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
-    trained, checked = held_out(read_corpus(data, tokenizer, drop_loops=drop_loops))
-    if not trained or not checked:
-        raise ConfigError("There are too few dialogues to keep some for checks; give more data.")
-    trained = first_tokens(trained, most_tokens) if most_tokens else trained
-    token_ids = read_vocabulary(vocabulary_of, tokenizer.vocabulary.size) if vocabulary_of else None
-    token_ids = token_ids or draft_vocabulary.choose_vocabulary(
-        trained, vocabulary, always=draft_vocabulary.indispensable(tokenizer)
+    job = DraftModelJob(
+        data=tuple(data),
+        output=output,
+        work=work or output.with_name(output.name + ".work"),
+        model=model,
+        layers=layers,
+        vocabulary=vocabulary,
+        vocabulary_of=vocabulary_of,
+        drop_loops=drop_loops,
+        most_tokens=most_tokens,
+        whole=whole,
+        command=command_line(sys.argv),
     )
     options = TrainingOptions(epochs, batch_tokens, learning_rate=learning_rate, check_every=check_every, seed=seed)
-    draft = new_draft_model(folder, num_layers=layers, draft_token_ids=token_ids)
-    teacher = ModelTeacher(folder)
-    training = DraftTraining(draft, teacher, work or output.with_name(output.name + ".work"), options)
     with _bar() as bar:
-        outcome = training.run(trained, checked, _shower(bar))
-    save_draft_model(draft, output, target_folder=folder, whole=whole)
-    record = training_record(
-        "draft_model",
-        target=model,
-        command=command_line(sys.argv),
-        data=data,
-        dialogues=trained,
-        token_passes=outcome.token_passes,
-        seconds=outcome.seconds,
-        parameters=sum(parameter.numel() for parameter in draft.learning()),
-        target_parameters=teacher.num_parameters,
-        seed=seed,
-        options={"layers": layers, "draft_vocabulary": len(token_ids), "learning_rate": learning_rate},
-        measured={
-            "simulated_tau": outcome.tau,
-            "same_choice": outcome.first,
-            "coverage": draft_vocabulary.coverage(checked, token_ids),
-        },
-    )
-    write_record(record, output)
+        make_draft_model(job, options, _shower(bar))
 
 
 def _bar() -> Progress:

@@ -1,0 +1,84 @@
+"""From files of dialogues to the folder of a draft model: what the command does, in order."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import ConfigError
+from paceline.modeling.heads.draft_vocabulary import read_vocabulary
+from paceline.modeling.loader import load_config
+from paceline.modeling.resolve import resolve_model
+from paceline.text.tokenizer import TextTokenizer
+from paceline.training.corpus import Dialogue, first_tokens, held_out, read_corpus
+from paceline.training.draft_model import new_draft_model, save_draft_model
+from paceline.training.draft_training import DraftTraining, Say, TrainingOptions
+from paceline.training.draft_vocabulary import choose_vocabulary, coverage, indispensable
+from paceline.training.record import training_record, write_record
+from paceline.training.teacher import ModelTeacher
+
+
+@dataclass(frozen=True, slots=True)
+class DraftModelJob:
+    """What is made of what."""
+
+    data: tuple[Path, ...]
+    output: Path
+    work: Path  # checkpoints and figures
+    model: str  # the target: a name, a folder or a hub id
+    layers: int
+    vocabulary: int  # tokens that may be drafted
+    vocabulary_of: Path | None  # a drafter whose draft vocabulary is taken instead
+    drop_loops: bool
+    most_tokens: int | None  # of answers
+    whole: bool  # write embedding, head and tokenizer too
+    command: str
+
+
+def make_draft_model(job: DraftModelJob, options: TrainingOptions, say: Say) -> None:
+    """Train and write a draft model with the record of its training; goes on where it was interrupted.
+
+    Raises ConfigError for data that cannot be used, and SetupError kinds for the target.
+    """
+    folder = resolve_model(job.model)
+    tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
+    trained, checked = held_out(read_corpus(job.data, tokenizer, drop_loops=job.drop_loops))
+    if not trained or not checked:
+        raise ConfigError("There are too few dialogues to keep some for checks; give more data.")
+    trained = first_tokens(trained, job.most_tokens) if job.most_tokens else trained
+    token_ids = _vocabulary(job, trained, tokenizer)
+    draft = new_draft_model(folder, num_layers=job.layers, draft_token_ids=token_ids)
+    teacher = ModelTeacher(folder)
+    outcome = DraftTraining(draft, teacher, job.work, options).run(trained, checked, say)
+    save_draft_model(draft, job.output, target_folder=folder, whole=job.whole)
+    record = training_record(
+        "draft_model",
+        target=job.model,
+        command=job.command,
+        data=job.data,
+        dialogues=trained,
+        token_passes=outcome.token_passes,
+        seconds=outcome.seconds,
+        parameters=sum(parameter.numel() for parameter in draft.learning()),
+        target_parameters=teacher.num_parameters,
+        seed=options.seed,
+        options={
+            "layers": job.layers,
+            "draft_vocabulary": len(token_ids),
+            "epochs": options.epochs,
+            "learning_rate": options.learning_rate,
+        },
+        measured={
+            "simulated_tau": outcome.tau,
+            "same_choice": outcome.first,
+            "coverage": coverage(checked, token_ids),
+        },
+    )
+    write_record(record, job.output)
+
+
+def _vocabulary(job: DraftModelJob, trained: list[Dialogue], tokenizer: TextTokenizer) -> tuple[int, ...]:
+    if job.vocabulary_of is None:
+        return choose_vocabulary(trained, job.vocabulary, always=indispensable(tokenizer))
+    found = read_vocabulary(job.vocabulary_of, tokenizer.vocabulary.size)
+    if found is None:
+        raise ConfigError(f"{job.vocabulary_of} has no draft vocabulary; name a drafter that has one.")
+    return found

@@ -1,0 +1,77 @@
+"""The whole way from dialogues to a folder that serves."""
+
+import json
+
+import pytest
+
+from paceline.errors import ConfigError
+from paceline.modeling.loader import load_model
+from paceline.training.draft_training import TrainingOptions
+from paceline.training.make_draft_model import DraftModelJob, make_draft_model
+from paceline.training.record import read_record
+from tiny_models import save_tiny_model
+from tiny_tokenizers import byte_level
+
+OPTIONS = TrainingOptions(epochs=1, batch_tokens=256, check_every=10)
+
+
+@pytest.fixture
+def job(tmp_path):
+    target = save_tiny_model(tmp_path / "target", num_hidden_layers=2, vocab_size=320, tie_word_embeddings=True)
+    byte_level().save_pretrained(target)
+    data = tmp_path / "answers.jsonl"
+    lines = [
+        {"prompt_ids": [1, index % 250, 7], "answer_ids": [5 + index % 11, 9, 2], "temperature": 0.0}
+        for index in range(300)
+    ]
+    data.write_text("\n".join(map(json.dumps, lines)))
+    return {
+        "data": (data,),
+        "output": tmp_path / "draft",
+        "work": tmp_path / "work",
+        "model": str(target),
+        "layers": 1,
+        "vocabulary": 64,
+        "vocabulary_of": None,
+        "drop_loops": True,
+        "most_tokens": 300,
+        "whole": False,
+        "command": "paceline train draft-model",
+    }
+
+
+def make(job, **changes):
+    make_draft_model(DraftModelJob(**job | changes), OPTIONS, lambda _: None)
+
+
+def test_a_folder_comes_out_that_its_target_completes(job, tmp_path):
+    """With weights, vocabulary and a record that names data, tokens and parameters."""
+    make(job)
+    record = read_record(tmp_path / "draft")
+    loaded = load_model(tmp_path / "draft", dtype="float32", lender=tmp_path / "target")
+
+    assert loaded.num_layers == 1
+    assert (record.method, record.answer_tokens, record.token_passes) == ("draft_model", 300, 300)
+    assert record.data[0].name == "answers.jsonl"
+    assert 0 < record.share < 1
+    assert record.measured["coverage"] == 1.0
+
+
+def test_the_vocabulary_of_another_drafter_can_be_shared(job, tmp_path):
+    """So that one head serves both."""
+    make(job)
+    make(job, output=tmp_path / "other", work=tmp_path / "other.work", vocabulary=100, vocabulary_of=tmp_path / "draft")
+
+    name = "draft_vocabulary.json"
+    assert (tmp_path / "other" / name).read_text() == (tmp_path / "draft" / name).read_text()
+    with pytest.raises(ConfigError, match="has no draft vocabulary"):
+        make(job, vocabulary_of=tmp_path)
+
+
+def test_too_little_data_is_refused(job, tmp_path):
+    """Without dialogues held out nobody could say when to stop."""
+    data = tmp_path / "one.jsonl"
+    data.write_text('{"prompt_ids": [1], "answer_ids": [5, 2], "temperature": 0}')
+
+    with pytest.raises(ConfigError, match="too few dialogues"):
+        make(job, data=(data,))
