@@ -198,12 +198,11 @@ class DraftModelDrafter(QueuedDrafter[ModelSession]):
         return [growth.proposal(draft_ms) for growth in growths]
 
     def _start(self, session: ModelSession) -> DraftGrowth:
-        sampling = session.opening.sampling
         return DraftGrowth(
             session,
             session.sampler(self._eos_token_ids),
             limits=self._limits(session),
-            end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
+            end_token_ids=session.end_token_ids(self._eos_token_ids),
             max_law_tokens=self._max_law_tokens,
             draft_ids=self._draft_ids,
         )

@@ -1,18 +1,16 @@
-"""A draft model's session: its tokens, the K/V computed for them, and the prefix its draws depend on."""
+"""A draft model's session: its tokens, and the K/V computed for them."""
 
-from collections.abc import Iterable
 from itertools import takewhile
 
-from paceline.core.drafts import DraftBudget, DraftOpening, DraftRequest, DraftTree, NeedSync
-from paceline.drafting.sessions import DraftSession
+from paceline.core.drafts import DraftOpening, DraftRequest, DraftTree, NeedSync
+from paceline.drafting.drawing_session import DrawingSession
 from paceline.kvcache.page_pool import PageTable
 from paceline.modeling.forward_row import ForwardRow
-from paceline.verification.sampler_state import SamplerState
 
 _NO_DRAFTS = DraftTree((), ())
 
 
-class ModelSession(DraftSession):
+class ModelSession(DrawingSession):
     """One sequence at a draft model."""
 
     # [0, num_computed)             K/V valid in `table`
@@ -25,7 +23,6 @@ class ModelSession(DraftSession):
         self._computed: list[int] = []  # context ids whose K/V is valid
         self._drafted = _NO_DRAFTS  # nodes whose K/V lies behind that
         self._num_shared = 0  # leading tokens whose pages other sessions may hold too: they are never written again
-        self._sampler: SamplerState | None = None
 
     def apply(self, row: DraftRequest) -> NeedSync | int:
         """Bring the context up to date."""
@@ -36,8 +33,6 @@ class ModelSession(DraftSession):
             self.drop_cache()
         elif kept < len(self._computed):
             self.rewind(kept)
-        if self._sampler is not None and self._sampler.position > kept:
-            self._sampler = None
         return kept
 
     def keep_committed_drafts(self) -> list[tuple[int, int]]:
@@ -108,7 +103,7 @@ class ModelSession(DraftSession):
 
         Leading nodes that were drafted before have their K/V already; those to compute are its last level at least.
         """
-        known = min(_num_shared(self._drafted, tree), len(tree) - num_logits)
+        known = min(num_common_nodes(self._drafted, tree), len(tree) - num_logits)
         start = len(self.tokens) + known
         self.table.extend_to(len(self.tokens) + len(tree))
         return ForwardRow(tree.token_ids[known:], start, self.table, num_logits, tree.parents)
@@ -128,32 +123,8 @@ class ModelSession(DraftSession):
         self._num_shared = 0
         self.table.free()
 
-    def draft_limits(self, budget: DraftBudget, context_limit: int) -> DraftBudget:
-        """What may be drafted now: inside the budget and inside ``context_limit`` positions.
 
-        Nothing before the whole prompt is here, since draws count their output from its end.
-        """
-        depth = 0
-        if len(self.tokens) >= max(1, self.opening.prompt_tokens):
-            depth = max(0, min(budget.max_depth, budget.max_nodes, context_limit - len(self.tokens)))
-        max_nodes = budget.max_nodes if depth and budget.top_k > 1 else depth
-        return DraftBudget(depth, max_nodes, max(1, budget.top_k))
-
-    def sampler(self, eos_token_ids: Iterable[int]) -> SamplerState:
-        """State of the draws behind the last context token; the whole prompt must be here."""
-        if self._sampler is None:
-            self._sampler = SamplerState(
-                self.opening.sampling,
-                prompt_token_ids=self.tokens.slice(0, self.opening.prompt_tokens),
-                eos_token_ids=eos_token_ids,
-                seed=self.opening.seed,
-                choice=self.opening.choice,
-            )
-        self._sampler.commit(self.tokens.slice(self._sampler.position))
-        return self._sampler
-
-
-def _num_shared(known: DraftTree, tree: DraftTree) -> int:
+def num_common_nodes(known: DraftTree, tree: DraftTree) -> int:
     """Number of leading nodes that both trees have."""
     nodes = zip(known.token_ids, known.parents, tree.token_ids, tree.parents, strict=False)
     return next((place for place, (a, b, c, d) in enumerate(nodes) if (a, b) != (c, d)), min(len(known), len(tree)))

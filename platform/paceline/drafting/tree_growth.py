@@ -51,7 +51,8 @@ class TreeGrowth:
         self._sampler = sampler
         self._limits = limits
         self._shape = shape
-        if shape is None and session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy:
+        self._are_draws = session.opening.rule is DrawRule.INDEPENDENT and not sampler.params.greedy
+        if shape is None and self._are_draws:
             self._shape = fixed_shape(limits.max_depth, limits.max_nodes, max(1, limits.top_k))
         self._end_token_ids = end_token_ids
         self._max_law_tokens = max_law_tokens
@@ -95,10 +96,11 @@ class TreeGrowth:
 
     def _num_children(self, candidate: Candidate) -> int:
         """Most children that a node may get."""
+        if not self._are_draws and candidate.token_ids and candidate.token_ids[-1] in self._end_token_ids:
+            return 0
         if self._shape is not None:
             return self._shape.get(candidate.ranks, 0)
-        ended = bool(candidate.token_ids) and candidate.token_ids[-1] in self._end_token_ids
-        return 0 if ended or candidate.depth >= self._limits.max_depth else max(1, self._limits.top_k)
+        return 0 if candidate.depth >= self._limits.max_depth else max(1, self._limits.top_k)
 
     def _children(self, parent: Candidate, logits: torch.Tensor) -> list[Candidate]:
         drawn = self._draw(parent, logits, self._num_children(parent))

@@ -23,6 +23,11 @@ class MedusaRunner:
         kernels = decoder_kernels() if _packs(head) else None
         self._packed = None if kernels is None else _PackedMedusa(head, kernels)
 
+    @property
+    def device(self) -> torch.device:
+        """Where logits are computed."""
+        return self._device
+
     @torch.inference_mode()
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         """Logits ``[heads, n, draft vocab]`` in float32 of ``features`` ([n, hidden]).

@@ -2,10 +2,12 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from draft_dialogue import GREEDY, ask, opening, replies, row
+from head_drafters import head_drafter
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftTree, DrawRule
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.core.sampling_params import SamplingParams
@@ -14,6 +16,7 @@ from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.drafting.drafter import Drafter
 from paceline.drafting.ngram import NgramDrafter
 from paceline.rpc.draft_checks import fault_of
+from tiny_models import VOCAB_SIZE
 from toy_target import ToyRunner, hashed_law
 
 VOCAB = 11
@@ -33,7 +36,16 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "cascade": lambda: CascadeDrafter(
         ToyRunner(hashed_law(VOCAB), VOCAB), NgramDrafter(min_match=1), eos_token_ids=(), prefill_chunk=16
     ),
+    **{
+        f"{kind} {place}": partial(head_drafter, kind, place)
+        for kind in ("eagle", "mtp", "mtp-parallel", "medusa", "medusa-reduced")
+        for place in ("in process", "remote")
+    },
 }
+
+
+def _vocabulary(drafter: Drafter) -> int:
+    return VOCAB_SIZE if drafter.method in {"eagle", "mtp", "medusa"} else VOCAB
 
 
 @pytest.fixture(params=DRAFTERS)
@@ -74,7 +86,7 @@ def test_a_tree_passes_the_checks_of_the_link(drafter: Drafter, kind: str, budge
     for length in (40, 45, 50):
         proposal = _tree_proposal(drafter, HashedTokens(TEXT[:length]), 0, budget)
         assert len(proposal.tree) > 0
-        assert fault_of(proposal, budget=DraftBudget(*budget), vocabulary_size=VOCAB) is None
+        assert fault_of(proposal, budget=DraftBudget(*budget), vocabulary_size=_vocabulary(drafter)) is None
         widths.add(len(proposal.tree.children(-1)))
     depth, nodes, _ = budget
     assert max(widths) > 1 or nodes <= depth
