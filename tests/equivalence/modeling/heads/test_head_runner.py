@@ -232,3 +232,22 @@ def test_medusa_heads(kind, dtype):
     assert logits.shape == (head.spec.num_modules, 9, head.spec.draft_vocab_size)
     assert close(logits, expected, TOLERANCE[dtype])
     assert torch.equal(runner.forward(features[4:5])[:, 0], logits[:, 4])
+
+
+@pytest.mark.parametrize("modules", [False, True], ids=["compiled", "modules"])
+@pytest.mark.parametrize("kind", LAYERED)
+def test_places_before_the_first_feature_are_no_part_of_the_context(kind, modules):
+    """Token 0 has no feature: with ``first`` at 1 nobody sees its slot, and positions stay those of the text."""
+    head = tiny_head(kind, tiny_target())
+    runner = runner_of(head, modules=modules)
+    text = Text(runner, 1)
+    text.table.extend_to(LENGTH)
+    runner.memory.store.poison([int(text.table.slot_array(LENGTH)[0])])
+    row = ForwardRow(text.token_ids[1:], 1, text.table, LENGTH - 1, first=1)
+    output = runner.forward([HeadRow(row, text.features[1:])])
+    with torch.inference_mode():
+        embeddings = head.embed(torch.tensor([text.token_ids[1:]]))
+        positions = torch.arange(1, LENGTH).unsqueeze(0)
+        expected = head(embeddings, text.features[1:].unsqueeze(0), positions=positions)[0]
+
+    assert close(output.hidden, expected, TOLERANCE[torch.float32])

@@ -3,33 +3,60 @@
 import pytest
 import torch
 
-from paceline.modeling.heads.new_heads import new_eagle, new_medusa, new_mtp
+from paceline.modeling.heads.new_heads import _residual_stream, new_eagle, new_medusa, new_mtp
 from tiny_heads import tiny_target
 from tiny_models import VOCAB_SIZE
 
 
 @pytest.fixture(scope="module", params=["llama", "qwen3", "mistral"])
 def model(request):
-    return tiny_target(request.param)
+    model = tiny_target(request.param)
+    with torch.no_grad():
+        for norm in (model.model.norm, model.model.layers[-1].input_layernorm):
+            norm.weight.uniform_(0.7, 1.5)
+    return model
 
 
-def test_eagle_begins_with_the_last_layer_and_the_feature(model):
-    """All weights of the last layer but its first norm; ``fc`` passes the feature."""
+@torch.inference_mode()
+def residual_and_feature(model):
+    """A vector of the residual stream, as large as those before the last layer, and the feature made of it."""
+    stream = _residual_stream(model)
+    torch.manual_seed(2)
+    residual = torch.randn(1, 1, 64)
+    residual *= stream.size / residual.pow(2).mean().sqrt()
+    return residual, model.model.norm(residual), stream
+
+
+def last_layer(model, residual):
+    angles = model.model.rotary_emb(residual, torch.zeros(1, 1, dtype=torch.int64))
+    return model.model.layers[-1](residual, position_embeddings=angles)
+
+
+@torch.inference_mode()
+def test_eagle_begins_as_the_last_layer_in_the_features_place(model):
+    """What the last layer adds to the stream, the head adds to the feature, at the feature's scale."""
     head = new_eagle(model, fc_bias=True)
-    last = model.model.layers[-1]
-    embeddings, features = torch.zeros(1, 3, 64), torch.randn(1, 3, 64)
+    residual, feature, stream = residual_and_feature(model)
+    added = (last_layer(model, residual) - residual) * model.model.norm.weight / stream.size
 
-    assert torch.equal(head.layers[0].mlp.down_proj.weight, last.mlp.down_proj.weight)
-    assert torch.equal(head.layers[0].self_attn.q_proj.weight, last.self_attn.q_proj.weight)
-    assert torch.allclose(head.fc(torch.cat((embeddings, features), -1)), features)
+    found = head(torch.zeros(1, 1, 64), feature) - feature
+    # Not exact: a norm of weighted numbers divides by a slightly other size.
+    assert torch.nn.functional.cosine_similarity(found, added, dim=-1) > 0.98
+    assert float(found.norm() / added.norm()) == pytest.approx(1, abs=0.15)
     assert not any("input_layernorm" in name for name in head.state_dict())
 
 
-def test_mtp_begins_with_the_last_layer_and_the_last_norm(model):
-    """Each module is a copy of its own."""
+@torch.inference_mode()
+def test_mtp_begins_as_the_last_layer_and_the_last_norm(model):
+    """The feature becomes the residual stream again; each module is a copy of its own."""
     head = new_mtp(model, num_modules=2)
     first, second = head.module_at(1), head.module_at(2)
+    residual, feature, stream = residual_and_feature(model)
+    feature = feature * stream.feature / feature.pow(2).mean().sqrt()
 
+    mixed = first.mix(torch.zeros(1, 1, 64), feature)
+    assert torch.allclose(mixed, residual * (mixed / residual).mean(), atol=1e-3)
+    assert float(mixed.pow(2).mean().sqrt()) == pytest.approx(stream.size, rel=0.5)
     assert torch.equal(first.norm.weight, model.model.norm.weight)
     assert torch.equal(second.layer.mlp.up_proj.weight, model.model.layers[-1].mlp.up_proj.weight)
     assert first.layer.mlp.up_proj.weight.data_ptr() != second.layer.mlp.up_proj.weight.data_ptr()
