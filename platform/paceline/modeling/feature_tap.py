@@ -5,14 +5,12 @@ from pathlib import Path
 from typing import Protocol
 
 import torch
-from torch.nn.functional import linear
 
 from paceline.core.model_identity import FeatureFacts
-from paceline.kernels.decoder_layers import Epilogue, decoder_kernels
 from paceline.modeling.heads.fusion import Fusion, load_fusion
 from paceline.modeling.loader import LoadedModel
 from paceline.modeling.network import MIN_ROWS, TargetPass, WantedStates
-from paceline.modeling.packed_weight import PACKABLE, PackedWeight
+from paceline.modeling.packed_linear import pack_linears
 
 LAST = "last"
 
@@ -51,21 +49,14 @@ class FusedTap:
         self.facts = fusion.feature
         self._layers = fusion.layers(loaded.num_layers)
         self.states = WantedStates(inputs=tuple(sorted(self._layers)))
-        self._weight = fusion.weight.to(dtype=loaded.dtype, device=loaded.device)
-        kernels = decoder_kernels() if _packs(self._weight) else None
-        self._kernels = kernels
-        self._packed = None if kernels is None else PackedWeight([self._weight])
+        self._fc = _packed(fusion.weight.to(dtype=loaded.dtype, device=loaded.device))
 
     def vectors(self, computed: TargetPass) -> torch.Tensor:
-        """See `FeatureTap.vectors`."""
+        """See `FeatureTap.vectors`. Few rows are padded, as a linear layer takes another code path for them."""
         joined = torch.cat([computed.inputs[layer] for layer in self._layers], dim=1)
-        if self._packed is None or self._kernels is None:
-            missing = max(0, MIN_ROWS - len(joined))  # few rows would take another code path, with other last bits
-            padded = torch.cat((joined, joined.new_zeros(missing, joined.shape[1])))
-            return linear(padded, self._weight)[: len(joined)]
-        out = joined.new_empty(len(joined), self.facts.size)
-        self._packed.apply(self._kernels, joined, out, Epilogue.PLAIN, threads=torch.get_num_threads())
-        return out
+        missing = max(0, MIN_ROWS - len(joined))
+        fused: torch.Tensor = self._fc(torch.cat((joined, joined.new_zeros(missing, joined.shape[1]))))
+        return fused[: len(joined)]
 
 
 def make_taps(loaded: LoadedModel, *, last: bool, fused: Sequence[Path]) -> list[FeatureTap]:
@@ -87,6 +78,11 @@ def all_states(taps: Sequence[FeatureTap]) -> WantedStates:
     return WantedStates(any(tap.states.last for tap in taps), tuple(sorted(inputs)))
 
 
-def _packs(weight: torch.Tensor) -> bool:
-    # Half-precision panels hold inputs in pairs.
-    return weight.is_cpu and weight.dtype in PACKABLE and (weight.dtype is torch.float32 or weight.shape[1] % 2 == 0)
+def _packed(weight: torch.Tensor) -> torch.nn.Module:
+    """The product with ``weight``, in a form whose rows do not depend on each other where there is one."""
+    linear = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    linear.weight = torch.nn.Parameter(weight, requires_grad=False)
+    layers = torch.nn.Sequential(linear)
+    if weight.is_cpu:
+        pack_linears(layers)
+    return layers
