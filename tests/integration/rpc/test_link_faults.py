@@ -70,8 +70,7 @@ def test_bad_drafter_changes_no_token(drafter):
 
 def test_drafter_killed_in_mid_round_then_replaced():
     """Rows under way are lost with the process; the next replica is brought up to date and drafts again."""
-    # Long enough for the pause of a group that has missed rounds, 32 rounds at most, to end.
-    length = 200
+    length = 80
     oracle_text = references(length=length)
     with linked(OracleDrafter(oracle_text)) as made:
         made.submit(length=length)

@@ -40,3 +40,26 @@ def test_probes_grow_rare():
 
     assert probes[0]
     assert 0.02 < sum(probes) / len(probes) < 0.05
+
+
+def test_another_process_is_not_held_to_what_the_one_before_missed():
+    """It is asked at once; the same process is not, nor is one whose name is not known yet told apart."""
+    pace = after(("miss",), ("miss",))
+    pace.follow("")
+    assert pace.suspended
+    pace.follow("one")
+    assert not pace.suspended
+    for _ in range(2):
+        pace.miss()
+        pace.settle()
+    assert pace.suspended
+    while not pace.may_probe():
+        pass
+    pace.follow("one")
+    assert pace.suspended
+
+    pace.follow("two")
+    assert not pace.suspended
+    pace.miss()
+    pace.settle()
+    assert not pace.suspended

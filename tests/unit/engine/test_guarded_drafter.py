@@ -8,6 +8,7 @@ from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.telemetry import catalogue
 from paceline.telemetry.metrics import Metrics
 from script_drafters import ScriptDrafter, oracle
+from text_features import FEATURE, RecordingDrafter
 from toy_target import ToyRunner, hashed_law
 
 LAW = hashed_law(12, scale=2.0)
@@ -95,3 +96,15 @@ def test_a_fault_pauses_the_group_longer_each_time_and_refuses_waiting_rows():
     guarded.request([row])
     assert guarded.collect(0.0) == [DraftRefusal("s", "DRAFTER_FAILED", 2000)]
     assert metrics.value(catalogue.DRAFTER_FAILURES, group="g") == 2
+
+
+def test_what_the_process_behind_a_link_needs_is_asked_each_time():
+    """Features and name are those of the newest process; a drafter of this process has neither."""
+    linked = RecordingDrafter()
+    guarded = GuardedDrafter(linked, group="g", metrics=Metrics())
+    assert (guarded.incarnation, guarded.feature) == ("one", FEATURE)
+    linked.incarnation, linked.facts = "two", None
+    assert (guarded.incarnation, guarded.feature) == ("two", None)
+
+    local = GuardedDrafter(ScriptDrafter(oracle((), 0)), group="g", metrics=Metrics())
+    assert (local.incarnation, local.feature) == ("", None)

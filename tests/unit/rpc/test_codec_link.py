@@ -16,7 +16,7 @@ def test_openings_round_trip(opening):
 
 @given(records.rows)
 def test_rows_round_trip(row):
-    """A row arrives as it was sent, its 64-bit hash included."""
+    """A row arrives as it was sent, its 64-bit hash and its features included; no features are not empty ones."""
     message = drafter_pb2.DraftRow.FromString(codec_link.encode_row(row).SerializeToString())
     assert codec_link.decode_row(message) == row
 

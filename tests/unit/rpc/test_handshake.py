@@ -2,10 +2,11 @@ import dataclasses
 
 import pytest
 
-from paceline.core.model_identity import VocabularyIdentity
+from paceline.core.model_identity import FeatureFacts, VocabularyIdentity
 from paceline.drafting.matching import DrafterFacts, TargetFacts
 from paceline.errors import LinkRefusedError
 from paceline.rpc.handshake import answer_hello, check_welcome, make_hello
+from paceline.rpc.protocol import Versions
 
 VOCABULARY = VocabularyIdentity("f" * 64, 16, (("bos", 1), ("eos", 2)))
 TARGET = TargetFacts(VOCABULARY, context_length=64)
@@ -73,3 +74,45 @@ def test_method_on_ids_alone_takes_the_targets_vocabulary_and_context():
     welcome, _ = answer_hello(make_hello(TARGET, "small"), DrafterFacts("ngram", "small"))
     facts = check_welcome(welcome, TARGET, group="small")
     assert (facts.vocabulary, facts.context_length) == (TARGET.vocabulary, TARGET.context_length)
+
+
+LAST, FUSED = FeatureFacts("last", 576), FeatureFacts("fused:abc", 512)
+
+
+@pytest.mark.parametrize(
+    "kept", [(), (FUSED,), (FeatureFacts("last", 575),), (FeatureFacts("fused:abd", 576),)], ids=str
+)
+def test_a_feature_that_the_target_does_not_keep_is_refused_by_both(kept):
+    """The refusal names the field, what there is and what is needed."""
+    head = dataclasses.replace(DRAFTER, feature=LAST)
+    target = dataclasses.replace(TARGET, features=kept)
+    with pytest.raises(LinkRefusedError, match=r"features.*last of 576") as caught:
+        answer_hello(make_hello(target, "small"), head)
+    assert caught.value.field == "features"
+
+    welcome, _ = answer_hello(make_hello(dataclasses.replace(TARGET, features=(LAST,)), "small"), head)
+    with pytest.raises(LinkRefusedError) as caught:
+        check_welcome(welcome, target, group="small")
+    assert caught.value.field == "features"
+
+
+def test_features_are_told_both_ways():
+    """The drafter hears of all that the target keeps, the target of the one that is needed."""
+    target, head = dataclasses.replace(TARGET, features=(LAST, FUSED)), dataclasses.replace(DRAFTER, feature=FUSED)
+    welcome, heard = answer_hello(make_hello(target, "small"), head)
+
+    assert heard == target
+    assert check_welcome(welcome, target, group="small") == head
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 2), (2, 1)])
+def test_over_version_1_there_are_no_features(ours, theirs):
+    """Whichever end is of the older release, a head is refused by the field, and any other drafter links."""
+    target = dataclasses.replace(TARGET, features=(LAST,))
+    hello = make_hello(target, "small", Versions(1, ours))
+    with pytest.raises(LinkRefusedError, match="features: target has none, drafter has last of 576"):
+        answer_hello(hello, dataclasses.replace(DRAFTER, feature=LAST), Versions(1, theirs))
+
+    welcome, heard = answer_hello(hello, DRAFTER, Versions(1, theirs))
+    assert (welcome.protocol, heard) == (1, TARGET)
+    assert check_welcome(welcome, target, group="small", ours=Versions(1, ours)) == DRAFTER
