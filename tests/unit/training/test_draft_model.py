@@ -190,3 +190,19 @@ def test_tau_is_simulated_from_runs_of_agreement(agrees, depth, tau):
     """A chain is accepted as far as both agree without a break; places too near the end do not count."""
     assert simulated_tau([torch.tensor(agrees, dtype=torch.bool)], depth=depth) == pytest.approx(tau)
     assert simulated_tau([], depth=depth) == 0
+
+
+class OutsideTeacher(ModelTeacher):
+    """A target that always chooses what cannot be drafted."""
+
+    def choices(self, hidden):
+        return torch.full((len(hidden),), IDS[0] + 1)
+
+
+def test_a_check_counts_only_true_choices(target, tmp_path, dialogues):
+    """A drafter that can never propose what its target chooses has no acceptance, however well it fits the rest."""
+    draft = new_draft_model(target, num_layers=1, draft_token_ids=IDS)
+    run = DraftTraining(draft, OutsideTeacher(target, dtype=torch.float32), tmp_path, OPTIONS)
+    outcome = run.run(dialogues[:40], dialogues[40:])
+
+    assert (outcome.tau, outcome.first) == (1.0, 0.0)
