@@ -12,6 +12,7 @@ from paceline.cli.train_card import app as card_app
 from paceline.cli.train_data import app as data_app
 from paceline.cli.train_draft_model import app as draft_model_app
 from paceline.cli.train_evaluate import app as evaluate_app
+from paceline.cli.train_head import app as head_app
 from paceline.cli.train_tree import app as tree_app
 from paceline.errors import ConfigError
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Make drafters for a target: data, training, evaluation.", no_args_is_help=True)
 app.add_typer(data_app)
 app.add_typer(draft_model_app)
+app.add_typer(head_app)
 app.add_typer(tree_app)
 app.add_typer(evaluate_app)
 app.add_typer(card_app)

@@ -6,7 +6,7 @@ cannot propose does not pull it.
 
 import torch
 
-_STEEPNESS = 3.0  # how fast the weight moves from the one loss to the other as acceptance grows
+STEEPNESS = 3.0  # how fast the weight moves from the one loss to the other as acceptance grows
 
 
 def kl_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torch.Tensor:
@@ -30,7 +30,7 @@ def hybrid_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torc
     what counts, takes over (LK losses, arXiv 2602.23881).
     """
     overlap = acceptance(draft_logits, target_logits)
-    weight = torch.exp(-_STEEPNESS * overlap.detach())
+    weight = torch.exp(-STEEPNESS * overlap.detach())
     return weight * kl_loss(draft_logits, target_logits) + (1 - weight) * (1 - overlap)
 
 
