@@ -70,8 +70,8 @@ def drafted_rows(runner: HeadRunner, rows: Sequence[tuple[int, HeadRow]]) -> lis
     for module in sorted({module for module, _ in rows}):
         places = [place for place, (wanted, _) in enumerate(rows) if wanted == module]
         output = runner.forward([rows[place][1] for place in places], module)
-        tokens = output.hidden.split([len(rows[place][1].row.token_ids) for place in places])
-        logits = output.logits.split([rows[place][1].row.num_logits for place in places])
+        tokens = torch.split(output.hidden, [len(rows[place][1].row.token_ids) for place in places])
+        logits = torch.split(output.logits, [rows[place][1].row.num_logits for place in places])
         results.update(zip(places, zip(logits, tokens, strict=True), strict=True))
     return [results[place] for place in range(len(rows))]
 
