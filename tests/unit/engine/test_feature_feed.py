@@ -243,3 +243,22 @@ def test_whatever_happens_each_token_has_its_own_feature(events, page_size, step
     for number in range(2):
         assert harness.ids(f"r{number}/1") == plain(PROMPT[: 30 + number])
     assert all(row.features is None or row.features.count <= PIECE for row in drafter.rows)
+
+
+def test_what_was_sent_is_not_forgotten_while_pages_are_gone():
+    """A sequence that is pre-empted in the middle of its prompt sends nothing, then goes on behind the last piece."""
+    drafter = RecordingDrafter()
+    harness = make(drafter, step_tokens=10)
+    harness.submit("r/1", PROMPT, drafter="g", **OPTIONS)
+    for _ in range(3):
+        harness.engine.step()
+    ((sequence, session),) = harness.speculation._by_sequence.items()
+    rows, sent, table = len(drafter.rows), session.sent_length, sequence.table
+    assert session.syncing
+    assert sent > 1
+    sequence.table = None
+    harness.speculation.request([])
+    assert (len(drafter.rows), session.sent_length, session.syncing) == (rows, sent, True)
+    sequence.table = table
+    harness.speculation.request([])
+    assert drafter.rows[-1].base_length == sent
