@@ -18,7 +18,7 @@ from ray.serve.schema import DeploymentSchema, ServeDeploySchema
 
 from paceline.config.load import config_from_mapping, load_config
 from paceline.config.locate import find_config
-from paceline.config.schema import AutoscalingConfig
+from paceline.config.schema import AutoscalingConfig, DrafterConfig
 from paceline_serve.app import build, build_drafter
 from paceline_serve.deploy_schema import deployment_names, render, target_surge_percent
 from paceline_serve.live_settings import split_target_settings, target_settings
@@ -228,6 +228,18 @@ def test_custom_resources_reach_ray():
     assert gateway.ray_actor_options["resources"] == {"door": 0.1}
     assert target.ray_actor_options["resources"] == {"fast": 1.0}
     assert drafter.ray_actor_options["resources"] == {"slow": 2.0}
+
+
+def test_targets_keep_features_for_remote_heads_and_those_know_the_target():
+    """A target is not told of remote groups, so what it keeps for them is resolved here."""
+    config = load_config(find_config("local-cpu.yaml"))
+    heads = {"heads": DrafterConfig(method="mtp"), "copy": DrafterConfig(method="ngram")}
+    applications = _applications(config.model_copy(update={"drafters": heads}))
+
+    assert applications["paceline"].args["config"]["engine"]["features"] == ["last"]
+    target = applications["paceline-drafter-heads"].args["target"]
+    assert target == {"source": config.model.source, "revision": None, "dtype": config.model.dtype}
+    assert "target" not in applications["paceline-drafter-copy"].args
 
 
 def test_private_parts_of_ray_are_still_there():
