@@ -18,7 +18,7 @@ from paceline.drafting.drafter import Drafter
 from paceline.drafting.host import DrafterHost, LocalTarget
 from paceline.drafting.matching import TargetFacts
 from paceline.drafting.registry import build_matching_drafter
-from paceline.drafting.wanted_features import LAST, wanted_features
+from paceline.drafting.wanted_features import LAST, fused_folder, wanted_features
 from paceline.engine.arrival import EngineModel
 from paceline.engine.drafter_group import DrafterSlot
 from paceline.engine.engine import Deliver, Engine, OnError
@@ -29,7 +29,6 @@ from paceline.engine.speculation import Speculation
 from paceline.engine.speculation_settings import SpeculationSettings
 from paceline.errors import ContextLengthExceededError, EngineFailedError, PacelineError
 from paceline.modeling.feature_tap import make_taps
-from paceline.modeling.heads.locate import head_folder
 from paceline.modeling.loader import LoadedModel, load_model
 from paceline.modeling.runner import ModelRunner
 from paceline.modeling.stored_features import StoredFeatures
@@ -326,7 +325,7 @@ def assemble_engine(
 
 def _runner(loaded: LoadedModel, config: DeploymentConfig) -> ModelRunner:
     section, kinds = config.engine, wanted_features(config)
-    heads = [head_folder(kind) for kind in kinds if kind != LAST]
+    heads = [fused_folder(kind) for kind in kinds if kind != LAST]
     runner = ModelRunner(
         loaded,
         num_pages=-(-section.kv_cache_tokens // section.page_size),

@@ -19,10 +19,10 @@ from paceline.modeling.head_runner import HeadRunner, head_store
 from paceline.modeling.heads.checkpoint import load_head
 from paceline.modeling.heads.draft_head import DraftHead
 from paceline.modeling.heads.head_spec import HeadSpec
-from paceline.modeling.heads.locate import head_folder
 from paceline.modeling.heads.medusa_head import MedusaHead
 from paceline.modeling.heads.target_weights import TargetWeights, weights_of_folder, weights_of_loaded
 from paceline.modeling.medusa_runner import MedusaRunner
+from paceline.modeling.resolve import resolve_model
 from paceline.text.tokenizer import TextTokenizer
 
 _PAGE_SIZE = 16  # tokens per K/V page away from the target
@@ -43,7 +43,7 @@ def build_head(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltHea
     """
     if host.target_folder is None:
         raise ConfigError(f"Drafter group '{group}' drafts from features of a target, and no target's files are known.")
-    folder = host.target_folder if config.model is None else head_folder(config.model, config.revision)
+    folder = host.target_folder if config.model is None else resolve_model(config.model, config.revision)
     target = _target_weights(host)
     head = load_head(folder, target)
     if head.spec.method != config.method:

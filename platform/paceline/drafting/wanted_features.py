@@ -1,9 +1,12 @@
 """Which features a target has to keep for the drafter groups of its deployment."""
 
+from pathlib import Path
+
 from paceline.config.schema import DeploymentConfig, DrafterConfig
 
 LAST = "last"
 HEAD_METHODS = frozenset({"medusa", "eagle", "mtp"})
+BORROWING_METHODS = HEAD_METHODS | {"draft_model", "cascade"}  # may take tensors and the tokenizer of the target
 
 
 def wanted_features(config: DeploymentConfig) -> tuple[str, ...]:
@@ -17,13 +20,23 @@ def wanted_features(config: DeploymentConfig) -> tuple[str, ...]:
     return tuple(dict.fromkeys(named))
 
 
+def fused_folder(name: str) -> Path:
+    """Folder of an EAGLE-3 head among the wanted features: as `resolve_model` says; a hub id may end in @revision."""
+    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415  # lazy, as below
+
+    source, _, revision = name.rpartition("@")
+    if not source or Path(name).expanduser().is_dir():
+        return resolve_model(name)
+    return resolve_model(source, revision)
+
+
 def _feature_of(section: DrafterConfig) -> str:
     if section.method != "eagle" or section.model is None:
         return LAST
-    # Torch takes seconds to import; deployments without such a group never need it.
-    from paceline.modeling.heads.checkpoint import is_eagle3  # noqa: PLC0415
-    from paceline.modeling.heads.head_tensors import read_head_config  # noqa: PLC0415
-    from paceline.modeling.heads.locate import head_folder  # noqa: PLC0415
+    from paceline.modeling.heads.layout import is_eagle3, read_head_config  # noqa: PLC0415
+    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
 
-    folder = head_folder(section.model, section.revision)
-    return section.model if is_eagle3(read_head_config(folder)) else LAST
+    folder = resolve_model(section.model, section.revision)
+    if not is_eagle3(read_head_config(folder)):
+        return LAST
+    return section.model if section.revision is None else f"{section.model}@{section.revision}"

@@ -3,7 +3,8 @@
 import re
 from pathlib import Path
 
-from paceline.errors import ModelUnavailableError
+from paceline.config.locate import find_shipped
+from paceline.errors import ConfigError, ModelUnavailableError
 from paceline.modeling.catalogue import CATALOGUE
 from paceline.modeling.fetch import fetch_model
 from paceline.modeling.hub import fetch_from_hub
@@ -13,7 +14,7 @@ _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 
 
 def resolve_model(source: str, revision: str | None = None, *, progress: Progress = silent) -> Path:
-    """Folder of ``source``: a catalogue name, a folder, or a hub id, in this order.
+    """Folder of ``source``: a catalogue name, a folder, a shipped drafter, or a hub id, in this order.
 
     Downloads what is not cached. Raises ModelUnavailableError with what to do.
     """
@@ -29,8 +30,19 @@ def resolve_model(source: str, revision: str | None = None, *, progress: Progres
         return folder.resolve()
     if source.startswith((".", "/", "~")):
         raise ModelUnavailableError(f"There is no folder {folder}.")
+    if shipped := _shipped(source):
+        return shipped
     if _HUB_ID.fullmatch(source):
         return fetch_from_hub(source, revision)
     raise ModelUnavailableError(
         f"There is no model '{source}'. Use a name ({', '.join(CATALOGUE)}), a folder, or a hub id such as org/name."
     )
+
+
+def _shipped(source: str) -> Path | None:
+    """Folder of a drafter that ships with Paceline, such as ``smollm2-135m/eagle``."""
+    try:
+        folder = find_shipped("models", source)
+    except ConfigError:
+        return None
+    return folder if (folder / "config.json").is_file() else None

@@ -1,5 +1,6 @@
 import pytest
 
+from paceline.config import locate
 from paceline.errors import ModelUnavailableError
 from paceline.modeling import resolve
 
@@ -21,6 +22,22 @@ def test_names_folders_and_hub_ids_are_told_apart(tmp_path):
     assert resolve.resolve_model(str(folder)) == folder
     assert resolve.resolve_model("org/local") == folder
     assert resolve.resolve_model("org/name", "abc") == "hub org/name@abc"
+
+
+def test_a_drafter_that_ships_goes_before_the_hub(tmp_path, monkeypatch):
+    """`smollm2-135m/eagle` is no hub id where a folder of that name ships; a folder of one's own goes first."""
+    shipped = tmp_path / "shipped"
+    for name in ("demo/eagle", "demo/data"):
+        (shipped / name).mkdir(parents=True)
+    (shipped / "demo/eagle/config.json").touch()
+    monkeypatch.setattr(locate, "_shipped_folder", lambda _: shipped)
+
+    assert resolve.resolve_model("demo/eagle") == shipped / "demo/eagle"
+    assert resolve.resolve_model("demo/data") == "hub demo/data@None"
+    own = tmp_path / "demo" / "eagle"
+    own.mkdir(parents=True)
+    (own / "config.json").touch()
+    assert resolve.resolve_model("demo/eagle") == own
 
 
 @pytest.mark.parametrize(
