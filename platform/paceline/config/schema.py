@@ -91,7 +91,7 @@ class EngineConfig(Section):
     poison_freed_pages: bool = False
     """For debugging: freed KV pages are filled with NaN, so that reading one shows at once."""
     features: tuple[str, ...] | None = None
-    """Hidden states kept for draft heads: `last`, and EAGLE-3 heads as model or model@revision. Default: as groups need."""
+    """Hidden states kept for draft heads: `last`, and EAGLE-3 heads as model or model@revision. Default: as needed."""
     max_running: int = Field(default=16, ge=1, le=1024)
     """Most choices that decode together."""
     max_waiting: int = Field(default=256, ge=0)
