@@ -7,11 +7,12 @@ from typing import Any
 
 from paceline.errors import ModelRefusedError
 from paceline.modeling.heads.draft_head import DraftHead
-from paceline.modeling.heads.head_tensors import read_head_config, safetensors_files
+from paceline.modeling.heads.head_tensors import safetensors_files
+from paceline.modeling.heads.layout import NUM_MODULES, is_eagle3, method_of, read_head_config
 from paceline.modeling.heads.medusa_head import MedusaHead
 from paceline.modeling.heads.read_eagle import read_eagle, read_eagle3
 from paceline.modeling.heads.read_medusa import read_medusa
-from paceline.modeling.heads.read_mtp import NUM_MODULES, read_mtp
+from paceline.modeling.heads.read_mtp import read_mtp
 from paceline.modeling.heads.target_weights import TargetWeights
 from paceline.modeling.weights_version import weights_version
 
@@ -39,19 +40,14 @@ def has_native_mtp(folder: Path) -> bool:
     return bool(read_head_config(folder).get(NUM_MODULES))
 
 
-def is_eagle3(config: dict[str, Any]) -> bool:
-    """Whether a head with this ``config.json`` reads several layers of its target fused into one feature."""
-    names = " ".join(config.get("architectures") or ())
-    return config.get("speculators_model_type") == "eagle3" or "Eagle3" in names or "draft_vocab_size" in config
-
-
 def _read(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Head:
     speculators = raw.get("speculators_model_type")
     if speculators not in (None, "eagle3"):
         raise ModelRefusedError(f"The head in {folder} is refused: its kind '{speculators}' is not known here.")
-    if raw.get("model_type") == "medusa" or "medusa_num_heads" in raw:
+    method = method_of(raw)
+    if method == "medusa":
         return read_medusa(folder, raw, target)
-    if raw.get(NUM_MODULES):
+    if method == "mtp":
         return read_mtp(folder, raw, target)
     if is_eagle3(raw):
         return read_eagle3(folder, raw, target)

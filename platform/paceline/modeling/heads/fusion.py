@@ -9,7 +9,8 @@ import torch
 
 from paceline.core.model_identity import FeatureFacts
 from paceline.errors import ModelRefusedError
-from paceline.modeling.heads.head_tensors import HeadTensors, read_head_config
+from paceline.modeling.heads.head_tensors import HeadTensors
+from paceline.modeling.heads.layout import read_head_config
 
 _LAYERS = "eagle_aux_hidden_state_layer_ids"
 # Switches of newer checkpoints that change the arithmetic of the fusion or of the head.

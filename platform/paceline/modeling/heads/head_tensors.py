@@ -1,26 +1,13 @@
 """Reads a head's folder: safetensors only, every tensor asked for by name and checked."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.convert_pickle import PICKLES
-
-
-def read_head_config(folder: Path) -> dict[str, Any]:
-    """``config.json`` of ``folder``. Raises ModelUnavailableError where there is none that can be read."""
-    try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise ModelUnavailableError(f"Cannot read {folder / 'config.json'} ({error}).") from error
-    if not isinstance(config, dict):
-        raise ModelUnavailableError(f"{folder / 'config.json'} is not an object.")
-    return config
 
 
 class HeadTensors:

@@ -6,12 +6,12 @@ from typing import Any
 from paceline.modeling.heads.draft_vocabulary import read_vocabulary
 from paceline.modeling.heads.head_shape import fitting_config, whole_number
 from paceline.modeling.heads.head_tensors import HeadTensors
+from paceline.modeling.heads.layout import NUM_MODULES
 from paceline.modeling.heads.mtp_head import MtpHead
 from paceline.modeling.heads.read_eagle import drop_copies
 from paceline.modeling.heads.specs import layered_spec
 from paceline.modeling.heads.target_weights import TargetWeights
 
-NUM_MODULES = "num_nextn_predict_layers"
 PARALLEL = "mtp_parallel"  # ours: independent heads on the trunk
 # Our name -> theirs, for what is not part of the decoder layer.
 OUTER_NAMES = {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj", "norm": "shared_head.norm"}

@@ -13,9 +13,10 @@ from transformers import PreTrainedConfig
 from paceline.modeling.heads.checkpoint import Head
 from paceline.modeling.heads.draft_vocabulary import write_vocabulary
 from paceline.modeling.heads.eagle_head import EagleHead
+from paceline.modeling.heads.layout import NUM_MODULES
 from paceline.modeling.heads.medusa_head import MedusaHead
 from paceline.modeling.heads.mtp_head import MtpHead
-from paceline.modeling.heads.read_mtp import NUM_MODULES, OUTER_NAMES, PARALLEL
+from paceline.modeling.heads.read_mtp import OUTER_NAMES, PARALLEL
 
 WEIGHTS_FILE = "model.safetensors"
 # Other engines look a head's class up by that of a model of its family.

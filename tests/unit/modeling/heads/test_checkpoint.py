@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.heads.checkpoint import has_native_mtp, load_head
 from paceline.modeling.heads.compiled_head import packed_output
-from paceline.modeling.heads.head_tensors import read_head_config
+from paceline.modeling.heads.layout import read_head_config
 from paceline.modeling.heads.new_heads import new_mtp
 from paceline.modeling.heads.save_head import save_head
 from paceline.modeling.heads.target_weights import weights_of_folder, weights_of_loaded, weights_of_model
