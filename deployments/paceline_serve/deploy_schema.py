@@ -10,7 +10,7 @@ from ray.serve.schema import ServeDeploySchema
 
 from paceline.config.schema import AutoscalingConfig, DeploymentConfig, DrafterConfig
 from paceline.config.timeouts import derive_timeouts
-from paceline.drafting.wanted_features import HEAD_METHODS, wanted_features
+from paceline.drafting.wanted_features import BORROWING_METHODS, wanted_features
 from paceline_serve.live_settings import target_settings
 from paceline_serve.names import APP_NAME, GATEWAY, TARGET, deployed_groups, drafter_app, drafter_deployment
 
@@ -108,8 +108,8 @@ def _drafter(config: DeploymentConfig, group: str) -> dict[str, Any]:
 
 
 def _target_of(config: DeploymentConfig, section: DrafterConfig) -> dict[str, Any]:
-    """What a draft head must know of its target; other groups live on when that changes."""
-    if section.method not in HEAD_METHODS:
+    """What drafters must know of a target that they borrow from; other groups live on when that changes."""
+    if section.method not in BORROWING_METHODS:
         return {}
     return {"target": config.model.model_dump(include={"source", "revision", "dtype"})}
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from paceline.config.schema import DrafterConfig, is_outside_class
 from paceline.drafting.cascade_facts import cascade_facts, check_level
@@ -10,11 +10,6 @@ from paceline.drafting.drafter import Drafter
 from paceline.drafting.host import DrafterHost
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import ConfigError
-
-if TYPE_CHECKING:
-    from paceline.modeling.runner import ModelRunner
-
-_PAGE_SIZE = 16  # tokens per K/V page of a drafter
 
 
 class BuiltDrafter(NamedTuple):
@@ -39,35 +34,19 @@ def _ngram(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter
     return BuiltDrafter(drafter, DrafterFacts("ngram", group))
 
 
-class _LoadedDraftModel(NamedTuple):
-    runner: "ModelRunner"
-    eos_token_ids: tuple[int, ...]
-    facts: DrafterFacts
-
-
 def _draft_model(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
-    from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415  # lazy, as above
-
-    runner, eos_token_ids, facts = _load_draft_model(group, config, device=host.device)
-    drafter = DraftModelDrafter(runner, eos_token_ids=eos_token_ids, max_law_tokens=config.max_law_tokens)
-    return BuiltDrafter(drafter, facts)
-
-
-def _load_draft_model(group: str, config: DrafterConfig, *, device: str) -> _LoadedDraftModel:
     # Torch and Transformers take seconds to import; n-gram replicas never need them.
-    from paceline.modeling.loader import load_model  # noqa: PLC0415
-    from paceline.modeling.resolve import resolve_model  # noqa: PLC0415
-    from paceline.modeling.runner import ModelRunner  # noqa: PLC0415
-    from paceline.text.tokenizer import TextTokenizer  # noqa: PLC0415
+    from paceline.drafting.build_draft_model import load_draft_model  # noqa: PLC0415
+    from paceline.drafting.draft_model import DraftModelDrafter  # noqa: PLC0415
 
-    if config.model is None:
-        raise ConfigError(f"Drafter group '{group}' needs 'model': a name, a folder or a hub id.")
-    folder = resolve_model(config.model, config.revision)
-    loaded = load_model(folder, dtype=config.dtype, device=device, num_layers=config.num_layers)
-    tokenizer = TextTokenizer.load(folder, vocab_size=loaded.vocab_size)
-    runner = ModelRunner(loaded, num_pages=-(-config.kv_cache_tokens // _PAGE_SIZE), page_size=_PAGE_SIZE)
-    facts = DrafterFacts("draft_model", group, tokenizer.vocabulary, loaded.context_length, loaded.weights_version)
-    return _LoadedDraftModel(runner, tokenizer.eos_token_ids, facts)
+    model = load_draft_model(group, config, host)
+    drafter = DraftModelDrafter(
+        model.runner,
+        eos_token_ids=model.eos_token_ids,
+        max_law_tokens=config.max_law_tokens,
+        draft_ids=model.draft_ids,
+    )
+    return BuiltDrafter(drafter, model.facts)
 
 
 def _head(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
@@ -77,22 +56,24 @@ def _head(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
 
 
 def _cascade(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltDrafter:
-    from paceline.drafting.cascade import CascadeDrafter  # noqa: PLC0415  # lazy, as above
+    from paceline.drafting.build_draft_model import load_draft_model  # noqa: PLC0415  # lazy, as above
+    from paceline.drafting.cascade import CascadeDrafter  # noqa: PLC0415
 
     built = build_drafter(group, config.levels[0], host)
     for level, section in enumerate(config.levels[1:], 1):
-        runner, eos_token_ids, facts = _load_draft_model(group, section, device=host.device)
-        check_level(facts, built.facts, group=group, level=level)
+        model = load_draft_model(group, section, host)
+        check_level(model.facts, built.facts, group=group, level=level)
         drafter = CascadeDrafter(
-            runner,
+            model.runner,
             built.drafter,
-            eos_token_ids=eos_token_ids,
+            eos_token_ids=model.eos_token_ids,
             group=group,
             level=level,
             max_law_tokens=section.max_law_tokens,
             metrics=host.metrics,
+            draft_ids=model.draft_ids,
         )
-        built = BuiltDrafter(drafter, cascade_facts(facts, built.facts))
+        built = BuiltDrafter(drafter, cascade_facts(model.facts, built.facts))
     return built
 
 

@@ -3,7 +3,7 @@
 import ctypes
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from paceline.kernels.decoder_layers import decoder_kernels
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
 from paceline.modeling.compiled_network import CompiledNetwork, has_llama_shape
 from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
-from paceline.modeling.lent_tensors import lend
+from paceline.modeling.lent_tensors import EMBEDDING, OUTPUT, lend
 from paceline.modeling.network import ModuleNetwork, Network
 from paceline.modeling.packed_linear import pack_linears
 from paceline.modeling.weights_version import weights_version
@@ -37,7 +37,7 @@ class LoadedModel:
 
     model: PreTrainedModel
     network: Network
-    vocab_size: int  # rows of the output head
+    vocab_size: int  # ids that it knows; rows of the output head, unless that was cut to some
     hidden_size: int
     num_layers: int
     num_kv_heads: int
@@ -49,11 +49,18 @@ class LoadedModel:
 
 
 def load_model(
-    folder: Path, *, dtype: str, device: str = "cpu", num_layers: int | None = None, lender: Path | None = None
+    folder: Path,
+    *,
+    dtype: str,
+    device: str = "cpu",
+    num_layers: int | None = None,
+    lender: Path | None = None,
+    output_ids: Sequence[int] | None = None,
 ) -> LoadedModel:
     """Load the causal language model in ``folder``; ``num_layers`` keeps only its first layers.
 
     ``lender``: folder of a target, from which a draft model takes the embedding and output head that it leaves out.
+    ``output_ids``: tokens that get a logit each, in this order; default: all.
     Raises ModelUnavailableError if the folder holds no readable model, and ModelRefusedError if the
     model would be wrong here.
     """
@@ -70,7 +77,13 @@ def load_model(
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     logger.info("loaded %s: %s, %s layers, %s", folder, config.model_type, config.num_hidden_layers, dtype)
-    loaded = _loaded(model, dtype=_DTYPES[dtype], device=device, version=weights_version(folder, num_layers))
+    loaded = _loaded(
+        model,
+        dtype=_DTYPES[dtype],
+        device=device,
+        version=weights_version(folder, num_layers),
+        output_ids=output_ids,
+    )
     _return_freed_memory()
     return loaded
 
@@ -96,6 +109,11 @@ def _read(folder: Path, config: PreTrainedConfig, dtype: torch.dtype, lender: Pa
     missing: list[str] = sorted(report["missing_keys"])  # type: ignore[has-type]
     if missing and lender is not None:
         missing = lend(model, missing, lender)
+    if missing and set(missing) <= {EMBEDDING, OUTPUT}:
+        raise ModelUnavailableError(
+            f"The model in {folder} lacks '{missing[0]}': it is a draft model that borrows it from its target, and no "
+            "target's files are known here."
+        )
     if missing:
         raise ModelUnavailableError(
             f"The model in {folder} lacks {len(missing)} weights, such as '{missing[0]}'; download it again."
@@ -142,11 +160,15 @@ def _truncate(config: PreTrainedConfig, num_layers: int) -> None:
         config.layer_types = config.layer_types[:num_layers]
 
 
-def _loaded(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: str) -> LoadedModel:
+def _loaded(
+    model: PreTrainedModel, *, dtype: torch.dtype, device: str, version: str, output_ids: Sequence[int] | None
+) -> LoadedModel:
     config = model.config
     head: torch.nn.Linear = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     num_heads = config.num_attention_heads
     vocab_size = head.weight.shape[0]
+    if output_ids is not None:
+        model.set_output_embeddings(_some_rows(head, output_ids))  # type: ignore[no-untyped-call]
     return LoadedModel(
         model=model,
         network=fastest_network(model, device),
@@ -160,6 +182,16 @@ def _loaded(model: PreTrainedModel, *, dtype: torch.dtype, device: str, version:
         device=device,
         weights_version=version,
     )
+
+
+def _some_rows(head: torch.nn.Linear, token_ids: Sequence[int]) -> torch.nn.Linear:
+    """An output head of the rows of ``token_ids`` alone."""
+    rows = torch.tensor(token_ids, device=head.weight.device)
+    cut = torch.nn.Linear(head.in_features, len(rows), bias=head.bias is not None, device="meta")
+    cut.weight = torch.nn.Parameter(head.weight.detach()[rows], requires_grad=False)
+    if head.bias is not None:
+        cut.bias = torch.nn.Parameter(head.bias.detach()[rows], requires_grad=False)
+    return cut
 
 
 def fastest_network(model: PreTrainedModel, device: str) -> Network:
