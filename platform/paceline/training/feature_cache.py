@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from filelock import FileLock
 
 from paceline.errors import ConfigError
 from paceline.training.batches import batches
@@ -60,7 +61,7 @@ class HeadBatch:
 
 
 class FeatureCache:
-    """Features of dialogues in a folder. One process writes at a time."""
+    """Features of dialogues in a folder, which several trainings may share: one of them writes at a time."""
 
     def __init__(self, folder: Path, source: FeatureSource) -> None:
         """Open or begin it. Raises ConfigError if the folder holds features of another target."""
@@ -71,24 +72,20 @@ class FeatureCache:
         self._check_head()
         self._places: dict[str, tuple[int, int]] = {}  # dialogue -> (first token, tokens)
         self._num_tokens = 0
-        for key, count in self._index():
-            self._places[key] = (self._num_tokens, count)
-            self._num_tokens += count
-        # What was written after the last line of the index is not whole.
-        _cut(self._features, self._num_tokens * self._size * _FEATURE_BYTES)
-        _cut(self._choices, self._num_tokens * _CHOICE_BYTES)
 
     def fill(self, dialogues: Sequence[Dialogue], say: Say = lambda *_: None, *, batch_tokens: int = 4096) -> float:
         """Compute what is missing; returns the seconds that it took. Interrupted, it keeps what is written."""
-        since = time.monotonic()
-        missing = {key_of(one): one for one in dialogues if key_of(one) not in self._places}
-        total, done = sum(map(len, missing.values())), 0
-        # Neighbours of like length waste little on padding.
-        for batch in batches(sorted(missing.values(), key=len), batch_tokens):
-            self._append(batch)
-            done += sum(map(len, batch))
-            say(done, total)
-        return time.monotonic() - since
+        with FileLock(self._folder / "lock"):
+            since = time.monotonic()
+            self._read_index()
+            missing = {key_of(one): one for one in dialogues if key_of(one) not in self._places}
+            total, done = sum(map(len, missing.values())), 0
+            # Neighbours of like length waste little on padding.
+            for batch in batches(sorted(missing.values(), key=len), batch_tokens):
+                self._append(batch)
+                done += sum(map(len, batch))
+                say(done, total)
+            return time.monotonic() - since
 
     def batch(self, dialogues: Sequence[Dialogue]) -> HeadBatch:
         """Dialogues that `fill` was called with."""
@@ -127,12 +124,17 @@ class FeatureCache:
                 self._places[key] = (self._num_tokens, len(dialogue))
                 self._num_tokens += len(dialogue)
 
-    def _index(self) -> list[tuple[str, int]]:
-        if not self._lines.exists():
-            return []
-        content = self._lines.read_text("utf-8")
-        _cut(self._lines, len(content[: content.rfind("\n") + 1].encode()))
-        return [(key, count) for key, count in map(json.loads, content[: content.rfind("\n") + 1].splitlines())]
+    def _read_index(self) -> None:
+        """Learn what is there, and cut off what was being written when a process ended."""
+        content = self._lines.read_text("utf-8") if self._lines.exists() else ""
+        whole = content[: content.rfind("\n") + 1]
+        self._places, self._num_tokens = {}, 0
+        for key, count in map(json.loads, whole.splitlines()):
+            self._places[key] = (self._num_tokens, count)
+            self._num_tokens += count
+        _cut(self._lines, len(whole.encode()))
+        _cut(self._features, self._num_tokens * self._size * _FEATURE_BYTES)
+        _cut(self._choices, self._num_tokens * _CHOICE_BYTES)
 
     def _check_head(self) -> None:
         head = {"format": FORMAT, "target": self._source.version, "hidden_size": self._size}

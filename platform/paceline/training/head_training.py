@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from transformers import PreTrainedModel
 
 from paceline.errors import ConfigError
 from paceline.modeling.heads.checkpoint import Head, load_head
@@ -97,10 +98,11 @@ class HeadTraining:
         if not trained or not self._checked:
             raise ConfigError("There are too few dialogues to keep some for checks; give more data.")
         self._trained = first_tokens(trained, options.most_tokens) if options.most_tokens else trained
-        self._token_ids = _vocabulary(options, self._trained, tokenizer)
         self._teacher = ModelTeacher(folder, dtype=dtype)
         self._cache = FeatureCache(options.features or options.work / "features", self._teacher)
-        self._head = _new_head(options, folder, self._token_ids)
+        self._head = _head(options, folder, lambda: _vocabulary(options, self._trained, tokenizer))
+        spec = self._head.spec
+        self._token_ids = tuple(range(spec.vocab_size)) if spec.draft_token_ids is None else spec.draft_token_ids
         self._outcome: Outcome | None = None
 
     def compute_features(self, say: Callable[[int, int], None] = lambda *_: None) -> float:
@@ -167,28 +169,32 @@ def _trainable(dialogues: list[Dialogue]) -> list[Dialogue]:
 
 
 def _vocabulary(options: HeadTrainingOptions, dialogues: list[Dialogue], tokenizer: TextTokenizer) -> tuple[int, ...]:
-    beside = options.vocabulary_of or options.start
+    beside = options.vocabulary_of
     token_ids = read_vocabulary(beside, tokenizer.vocabulary.size) if beside else None
     return token_ids or draft_vocabulary.choose_vocabulary(
         dialogues, options.vocabulary, always=draft_vocabulary.indispensable(tokenizer)
     )
 
 
-def _new_head(options: HeadTrainingOptions, folder: Path, token_ids: tuple[int, ...]) -> Head:
-    """In float32, which is what small steps need."""
+def _head(options: HeadTrainingOptions, folder: Path, vocabulary: Callable[[], tuple[int, ...]]) -> Head:
+    """The head before training, in float32, which is what small steps need."""
     model = load_plain(folder, dtype=torch.float32)
-    random = options.random_init
     if options.start is not None:
         head = load_head(options.start, weights_of_model(model))
         if head.spec.method != options.method:
             raise ConfigError(f"{options.start} holds a head of the method '{head.spec.method}'.")
-    elif options.method == "eagle":
-        head = new_eagle(model, draft_token_ids=token_ids, random=random)
-    elif options.method == "mtp":
-        head = new_mtp(
-            model, num_modules=options.modules, parallel=options.parallel, draft_token_ids=token_ids, random=random
-        )
     else:
-        head = new_medusa(model, num_heads=options.heads, draft_token_ids=token_ids, random=random)
+        head = _new_head(options, model, vocabulary())
     head.train(mode=True)
     return head.requires_grad_(requires_grad=True)
+
+
+def _new_head(options: HeadTrainingOptions, model: PreTrainedModel, token_ids: tuple[int, ...]) -> Head:
+    random = options.random_init
+    if options.method == "eagle":
+        return new_eagle(model, draft_token_ids=token_ids, random=random)
+    if options.method == "mtp":
+        return new_mtp(
+            model, num_modules=options.modules, parallel=options.parallel, draft_token_ids=token_ids, random=random
+        )
+    return new_medusa(model, num_heads=options.heads, draft_token_ids=token_ids, random=random)
