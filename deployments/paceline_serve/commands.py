@@ -37,7 +37,10 @@ def serve(
     model: Annotated[str | None, typer.Option(metavar="FOLDER_OR_ID", help="Name, folder or hub id.")] = None,
     revision: Annotated[str | None, typer.Option(help="Commit, tag or branch of a hub id.")] = None,
     drafter: Annotated[
-        str | None, typer.Option(metavar="METHOD[:MODEL]", help="The only drafter group; 'none' for none.")
+        str | None,
+        typer.Option(
+            metavar="METHOD[:MODEL]|CLASS", help="The only drafter group, as package.module:Class too; 'none' for none."
+        ),
     ] = None,
     engine: Annotated[str | None, typer.Option(help="Engine of the targets.")] = None,
     http_port: Annotated[int | None, typer.Option(help="Port of the REST API.")] = None,

@@ -10,7 +10,9 @@ import httpx
 import typer
 
 from paceline.config.schema import DeploymentConfig
-from paceline.errors import ConfigError, SetupError
+from paceline.drafting.head_fit import check_heads
+from paceline.errors import ConfigError, ModelUnavailableError, SetupError
+from paceline.modeling.resolve import find_model
 from paceline.rpc.loopback import is_loopback
 from paceline_serve.names import is_ours
 from paceline_serve.remote_health import Health, wait_healthy
@@ -37,6 +39,7 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
     from paceline_serve.deploy_schema import render  # noqa: PLC0415
 
     host = _host_of(address)
+    check_heads(config, find_model)  # those that are on this machine too
     for folder in folders_of(config):
         typer.echo(f"The folder {folder} must exist on every machine of the cluster.", err=True)
     with httpx.Client(
@@ -46,7 +49,13 @@ def deploy_remote(config: DeploymentConfig, address: str, *, as_json: bool) -> N
         trust_env=not is_loopback(host),
     ) as http:
         running = _read(http)
-        schema = render(config, proxy_location="EveryNode").model_dump(mode="json", exclude_unset=True)
+        try:
+            schema = render(config, proxy_location="EveryNode").model_dump(mode="json", exclude_unset=True)
+        except ModelUnavailableError as error:
+            raise ConfigError(
+                f"Which features the targets have to keep cannot be told here: {error} If the head is on the cluster "
+                "only, say it: engine.features: [last], or for an EAGLE-3 head its name as the group has it."
+            ) from error
         _write(http, merge(running, schema))
         said_before = {said for details in running.get("applications", {}).values() for said in messages_of(details)}
         _wait(http, [application["name"] for application in schema["applications"]], said_before)

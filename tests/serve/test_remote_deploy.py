@@ -249,6 +249,39 @@ def test_folders_are_pointed_out(connect, capsys):
     assert "/models/mine must exist on every machine" in capsys.readouterr().err
 
 
+def _with_head(target: str, head: str) -> DeploymentConfig:
+    drafters = {"far": DrafterConfig(method="eagle", model=head, place="in_process")}
+    return DeploymentConfig(model=ModelConfig(source=target), drafters=drafters)
+
+
+def test_a_head_for_another_model_is_refused_before_anything_is_sent(connect, tmp_path):
+    """Where the files are on this machine too."""
+    cluster = _Cluster("RUNNING")
+    connect(cluster)
+    for name, size in (("target", 576), ("head", 64)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(json.dumps({"hidden_size": size}))
+
+    with pytest.raises(ConfigError, match="another model"):
+        remote_deploy.deploy_remote(
+            _with_head(str(tmp_path / "target"), str(tmp_path / "head")), "http://head:8265", as_json=True
+        )
+
+    assert not cluster.asked
+
+
+def test_a_head_that_is_on_the_cluster_only_needs_its_feature_named(connect):
+    """Without its config nobody here knows what the targets have to keep; the sentence says where to write it."""
+    connect(_Cluster("RUNNING"))
+    config = _with_head("/models/mine", "/models/head")
+
+    with pytest.raises(ConfigError, match=r"engine\.features: \[last\]"):
+        remote_deploy.deploy_remote(config, "http://head:8265", as_json=True)
+
+    engine = config.engine.model_copy(update={"features": ("last",)})
+    remote_deploy.deploy_remote(config.model_copy(update={"engine": engine}), "http://head:8265", as_json=True)
+
+
 def test_a_failed_deployment_is_told(connect):
     """The cluster's own message reaches the user."""
     connect(_Cluster("DEPLOY_FAILED"))

@@ -2,6 +2,7 @@ import socket
 
 import pytest
 
+from paceline.config import locate
 from paceline.config.schema import DeploymentConfig, DrafterConfig, GatewayConfig
 from paceline.errors import ConfigError
 from paceline_serve.ports import check_ports, free_port
@@ -72,6 +73,39 @@ def test_what_means_the_same_everywhere_passes():
     """Names, hub ids and full paths are fine."""
     check_sources_elsewhere(ServeFlags())
     check_sources_elsewhere(ServeFlags(model="org/name", drafter="draft_model:/models/small"))
+
+
+@pytest.mark.parametrize(
+    ("drafter", "model"), [("mtp", None), ("eagle:org/head", "org/head"), ("medusa:./head", "head")]
+)
+def test_a_head_drafts_inside_the_target(drafter, model, tmp_path, monkeypatch):
+    """Features need no link there; `mtp` alone takes the modules that the target brings."""
+    (tmp_path / "head").mkdir()
+    monkeypatch.chdir(tmp_path)
+
+    ((name, group),) = with_flags(_CONFIG, ServeFlags(model="org/name", drafter=drafter)).drafters.items()
+
+    assert (name, group.method, group.place) == (drafter.partition(":")[0], name, "in_process")
+    assert group.model == (str(tmp_path / "head") if model == "head" else model)
+
+
+@pytest.mark.parametrize(("drafter", "kept"), [("eagle", "smollm2-135m/eagle"), ("eagle:org/own", "org/own")])
+def test_what_ships_for_the_target_is_taken_without_a_name(drafter, kept, tmp_path, monkeypatch):
+    """A name on the command line goes first; a target for which nothing ships needs one."""
+    (tmp_path / "smollm2-135m" / "eagle").mkdir(parents=True)
+    (tmp_path / "smollm2-135m" / "eagle" / "config.json").touch()
+    monkeypatch.setattr(locate, "_shipped_folder", lambda _: tmp_path)
+
+    assert with_flags(_CONFIG, ServeFlags(drafter=drafter)).drafters["eagle"].model == kept
+    with pytest.raises(ConfigError, match="needs 'model'"):
+        with_flags(_CONFIG, ServeFlags(model="org/name", drafter="eagle"))
+
+
+def test_a_drafter_from_outside_is_named_by_its_class():
+    """The group is called like the class."""
+    changed = with_flags(_CONFIG, ServeFlags(drafter="my_package.drafter:Last_Seen"))
+
+    assert changed.drafters == {"last-seen": DrafterConfig(method="my_package.drafter:Last_Seen")}
 
 
 def test_drafters_can_be_turned_off():

@@ -16,10 +16,16 @@ _File = Annotated[str, typer.Argument(metavar="FILE", help="A YAML file, or the 
 
 @app.command()
 def validate(file: _File) -> None:
-    """Check a file; every mistake is listed with its field."""
+    """Check a file; every mistake is listed with its field. Draft heads that are here are held against the target."""
+    from paceline.drafting.head_fit import check_heads  # noqa: PLC0415  # lazy: loads what fetches models
+    from paceline.modeling.resolve import find_model  # noqa: PLC0415
+
     path = find_config(file)
     loaded = load_config(path)
+    unseen = check_heads(loaded, find_model)
     print(f"{path} is valid: {_summary(loaded)}.")
+    if unseen:
+        print(f"Not held against the target, as files are not on this machine: {', '.join(unseen)}.")
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import httpx
-from huggingface_hub import snapshot_download
+from huggingface_hub import snapshot_download, try_to_load_from_cache
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -47,6 +47,15 @@ def fetch_from_hub(hub_id: str, revision: str | None = None) -> Path:
             "Check the network, or pass a folder that holds the model."
         ) from error
     return Path(folder)
+
+
+def cached_from_hub(hub_id: str, revision: str | None = None) -> Path | None:
+    """Folder of ``hub_id`` at ``revision`` in the hub's own cache; None where it is not there."""
+    try:
+        found = try_to_load_from_cache(hub_id, "config.json", revision=revision)
+    except HFValidationError:
+        return None
+    return Path(found).parent if isinstance(found, str) else None
 
 
 def _first_line(error: Exception) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 from paceline.config.locate import find_shipped
 from paceline.errors import ConfigError, ModelUnavailableError
 from paceline.modeling.catalogue import CATALOGUE
-from paceline.modeling.fetch import fetch_model
-from paceline.modeling.hub import fetch_from_hub
+from paceline.modeling.fetch import cached_model, fetch_model
+from paceline.modeling.hub import cached_from_hub, fetch_from_hub
 from paceline.modeling.progress import Progress, silent
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
@@ -37,6 +37,19 @@ def resolve_model(source: str, revision: str | None = None, *, progress: Progres
     raise ModelUnavailableError(
         f"There is no model '{source}'. Use a name ({', '.join(CATALOGUE)}), a folder, or a hub id such as org/name."
     )
+
+
+def find_model(source: str, revision: str | None = None) -> Path | None:
+    """What `resolve_model` gives if nothing has to be downloaded for it; None where it is not on this machine."""
+    entry = CATALOGUE.get(source)
+    if entry:
+        return cached_model(entry)
+    folder = Path(source).expanduser()
+    if (folder / "config.json").is_file():
+        return folder.resolve()
+    if shipped := _shipped(source):
+        return shipped
+    return cached_from_hub(source, revision) if _HUB_ID.fullmatch(source) else None
 
 
 def _shipped(source: str) -> Path | None:

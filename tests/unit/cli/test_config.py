@@ -32,6 +32,27 @@ def test_validate_fails_on_a_mistake(config_file):
     assert "did you mean 'verifier'?" in str(result.exception)
 
 
+def test_validate_refuses_a_head_for_another_model(tmp_path):
+    """What two config.json tell is known before anything is deployed; a head that is not here is named."""
+    for name, size in (("target", 576), ("head", 64)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(f'{{"hidden_size": {size}, "vocab_size": 320}}')
+    file = tmp_path / "mine.yaml"
+    content = {"model": {"source": "target"}, "drafters": {"far": {"method": "eagle", "model": "head"}}}
+    file.write_text(yaml.safe_dump(content))
+
+    refused = CliRunner().invoke(app, ["validate", str(file)])
+    content["drafters"]["far"]["model"] = "/on/the/cluster"
+    file.write_text(yaml.safe_dump(content))
+    passed = CliRunner().invoke(app, ["validate", str(file)])
+
+    assert isinstance(refused.exception, ConfigError)
+    assert "group 'far'" in str(refused.exception)
+    assert "'hidden_size' is 64" in str(refused.exception)
+    assert passed.exit_code == 0
+    assert "not on this machine: far" in passed.output
+
+
 def test_show_prints_a_file_that_loads_to_the_same(config_file):
     """What `show` prints has every default filled in and means the same as the file."""
     result = CliRunner().invoke(app, ["show", str(config_file)])

@@ -50,3 +50,16 @@ def test_no_pickle_and_no_code_is_downloaded(monkeypatch, tmp_path):
     assert (asked["id"], asked["revision"]) == ("org/name", "abc")
     assert "*.safetensors" in asked["allow_patterns"]
     assert not {"*.bin", "*.pt", "*.py", "*"} & set(asked["allow_patterns"])
+
+
+def test_the_hubs_own_cache_is_looked_at_without_the_network(monkeypatch, tmp_path):
+    """A folder that is there is found by id and revision; nothing else is, and no id of another form raises."""
+    kept = {("org/name", "v1"): str(tmp_path / "config.json")}
+    monkeypatch.setattr(
+        hub, "try_to_load_from_cache", lambda hub_id, _, *, revision: kept.get((hub_id, revision), object())
+    )
+
+    assert hub.cached_from_hub("org/name", "v1") == tmp_path
+    assert hub.cached_from_hub("org/name", "v2") is None
+    monkeypatch.undo()
+    assert hub.cached_from_hub("a--b/../c") is None

@@ -40,6 +40,19 @@ def test_a_drafter_that_ships_goes_before_the_hub(tmp_path, monkeypatch):
     assert resolve.resolve_model("demo/eagle") == own
 
 
+def test_what_is_here_is_found_without_a_download(tmp_path, monkeypatch):
+    """Each kind of name, and None for what would have to be fetched."""
+    monkeypatch.setattr(resolve, "cached_model", lambda entry: f"cached {entry.name}")
+    monkeypatch.setattr(resolve, "cached_from_hub", lambda hub_id, revision: f"cached {hub_id}@{revision}")
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "config.json").touch()
+
+    assert resolve.find_model("smollm2-135m") == "cached smollm2-135m"
+    assert resolve.find_model("own") == tmp_path / "own"
+    assert resolve.find_model("org/name", "abc") == "cached org/name@abc"
+    assert resolve.find_model("/nothing/here") is None
+
+
 @pytest.mark.parametrize(
     ("source", "revision", "hint"),
     [
