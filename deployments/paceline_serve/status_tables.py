@@ -15,7 +15,7 @@ _NOTHING = "-"
 _COLUMNS = {
     Kind.GATEWAY: ("queued", "streams"),
     Kind.TARGET: ("running", "waiting", "held", "KV used", "tokens/s", "drafter groups"),
-    Kind.DRAFTER: ("links", "sessions", "pending", "busy"),
+    Kind.DRAFTER: ("method", "weights", "links", "sessions", "pending", "busy"),
 }
 
 
@@ -89,6 +89,7 @@ def _cells(row: ReplicaRow) -> Iterable[str]:
             yield "\n".join(_group_lines(target)) or "none"
         case ReplicaStatus(role=DrafterStatus() as drafter):
             load_of = drafter.load
+            yield from (drafter.method, drafter.weights_version or _NOTHING)
             yield from (str(drafter.num_links), str(load_of.sessions), str(load_of.pending), f"{load_of.busy:.0%}")
         case ReplicaStatus(role=GatewayStatus() as gateway):
             yield from (str(gateway.queued), str(gateway.streams))
@@ -100,7 +101,8 @@ def _cells(row: ReplicaRow) -> Iterable[str]:
 def _group_lines(target: TargetStatus) -> Iterable[str]:
     seen = {group.name: group for group in target.groups}
     for group in target.report.load.drafter_groups:
-        line = f"{group.name}: {'live' if group.live else group.detail or 'not live'}"
+        name = group.name if group.name == group.method else f"{group.name} ({group.method})"
+        line = f"{name}: {'live' if group.live else group.detail or 'not live'}"
         experience = seen.get(group.name)
         if experience and experience.reply_ms is not None:
             line += f", {experience.reply_ms:.1f} ms"

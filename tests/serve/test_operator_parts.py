@@ -44,7 +44,9 @@ def gateway(switch=AUTO):
 
 
 def drafter(links=1, *, draining=False):
-    return ReplicaStatus(DrafterStatus("ngram", "ngram", "", "abc", links, DrafterLoad(3, 1, 0.5)), "", 5.0, draining)
+    return ReplicaStatus(
+        DrafterStatus("ngram", "eagle", "5eed", "abc", links, DrafterLoad(3, 1, 0.5)), "", 5.0, draining
+    )
 
 
 def details(*, targets=("t1aa", "t1bb"), wanted=2, state="RUNNING", status="HEALTHY"):
@@ -118,7 +120,8 @@ def test_the_tables_show_every_replica_and_end_with_the_verdict():
     )
     text = console.export_text()
 
-    for word in ("t1aa", "10.0.0.1", "25%", "80", "ngram: live, 3.2 ms, alpha 0.80", "it is of an older release"):
+    group, older = "ngram: live, 3.2 ms, alpha 0.80", "it is of an older release"
+    for word in ("t1aa", "10.0.0.1", "25%", "80", group, "eagle", "5eed", older):
         assert word in text
     assert "speculation: auto, but for x" in text
     assert text.splitlines()[-1].startswith("not healthy: ")
