@@ -22,11 +22,11 @@ def test_a_head_for_another_model_stops_the_start(tmp_path):
     head = {"model_type": "medusa", "num_heads": 3, "hidden_size": 64, "vocab_size": 300}
     config = _config(tmp_path, target={"hidden_size": 64, "vocab_size": 320}, head=head)
 
-    with pytest.raises(ConfigError, match="group 'wide'.*'vocab_size' is 300, but the target's is 320"):
+    with pytest.raises(ConfigError, match=r"group 'wide'.*'vocab_size' is 300, but the target's is 320"):
         fetch_models(config, lambda *_: None)
 
 
 def test_a_head_that_is_not_there_stops_the_start(tmp_path):
     """A folder that does not exist is named."""
-    with pytest.raises(ModelUnavailableError, match="no folder .*head"):
+    with pytest.raises(ModelUnavailableError, match=r"no folder .*head"):
         fetch_models(_config(tmp_path, target={}), lambda *_: None)
