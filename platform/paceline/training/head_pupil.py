@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+from torch.nn.functional import pad
 
 from paceline.modeling.heads.checkpoint import Head
 from paceline.modeling.heads.draft_head import DraftHead
@@ -93,24 +94,23 @@ class HeadPupil(torch.nn.Module):
     def agreement(self, dialogues: Sequence[Dialogue], depth: int) -> torch.Tensor:
         """``[places, depth]``: whether the draft of each depth is the target's choice, with right tokens above it.
 
-        Of all places of answers that have ``depth`` tokens of the answer behind them.
+        Of all places of answers that have as many tokens of the answer behind them; fewer depths where the head has
+        no more.
         """
         batch = self._batch(dialogues)
         width = batch.token_ids.shape[1] - 1
-        agrees = torch.zeros(len(dialogues), width, depth, dtype=torch.bool, device=batch.hidden.device)
         whole = batch.is_answer[:, 1:].clone()  # by root
+        agrees = []
         with self._rounded():
-            for index, step in enumerate(self.steps(batch, depth)):
+            for step in self.steps(batch, depth):
                 hidden, answer, wanted = _drafts(step, batch)
                 chosen = torch.full_like(answer.choices, -1)
                 chosen[wanted] = self._choices(hidden[wanted])
-                # The root of this chain, and with it the place in `agrees`, lies `root` before the query.
-                right = (chosen == answer.choices)[:, step.root :]
-                agrees[:, : right.shape[1], index] = right
-                seen = torch.zeros_like(whole)
-                seen[:, : right.shape[1]] = wanted[:, step.root :]
-                whole &= seen
-        return agrees[whole]
+                # The root of this chain lies `root` before the query; roots near the end have no such draft.
+                short = width - (wanted.shape[1] - step.root)
+                agrees.append(pad((chosen == answer.choices)[:, step.root :], (0, short)))
+                whole &= pad(wanted[:, step.root :], (0, short))
+        return torch.stack(agrees, dim=-1)[whole]
 
     def learnt(self) -> dict[str, torch.Tensor]:
         """The head's tensors, by name."""

@@ -1,5 +1,6 @@
 """Composes the training of a draft head: data, features of the target, the head before its training, the loop."""
 
+import hashlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -112,8 +113,8 @@ class HeadTraining:
     def run(self, say: Callable[[Progress], None] = lambda _: None) -> Outcome:
         """Train, or go on; the head ends as the best of all checks."""
         options = self._options
-        keys = sorted(map(key_of, self._trained))
-        course = {**options.course, "data": keys, "draft_vocabulary": list(self._token_ids)}
+        data = hashlib.sha256("".join(sorted(map(key_of, self._trained))).encode()).hexdigest()
+        course = {**options.course, "data": data, "draft_vocabulary": list(self._token_ids)}
         loop = TrainingLoop(self.pupil(), options.work, options.loop, course=course)
         self._outcome = loop.run(self._trained, self._checked, say)
         return self._outcome

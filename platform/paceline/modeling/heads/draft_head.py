@@ -53,6 +53,11 @@ class DraftHead(torch.nn.Module):
         picks the module of MTP. ``attention`` goes to the attention function.
         """
 
-    def draft_logits(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:  # noqa: ARG002 - MTP's norm differs by module
+    def output_input(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:  # noqa: ARG002 - MTP's norm differs by module
+        """``[..., hidden]``: what the output head reads of what `forward` gave."""
+        return hidden
+
+    def draft_logits(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:
         """``[..., draft vocab]`` from what `forward` gave."""
+        hidden = self.output_input(hidden, depth)
         return linear(hidden, self.output_weight(hidden.dtype))

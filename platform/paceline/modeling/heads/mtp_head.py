@@ -66,6 +66,7 @@ class MtpHead(DraftHead):
         )
         return hidden
 
-    def draft_logits(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:
-        """See `DraftHead.draft_logits`."""
-        return super().draft_logits(self.module_at(depth).norm(hidden))
+    def output_input(self, hidden: torch.Tensor, depth: int = 1) -> torch.Tensor:
+        """See `DraftHead.output_input`: it has passed the module's norm."""
+        normed: torch.Tensor = self.module_at(depth).norm(hidden)
+        return normed
