@@ -85,8 +85,7 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
             return
         session.forget()
         del self._pending[row.session]
-        never = self._runner.memory.pool.pages_for(row.context_length) > self._runner.memory.pool.num_pages
-        self._ready[row.session] = DraftRefusal(row.session, "KV_FULL", 0 if never else _KV_RETRY_MS)
+        self._ready[row.session] = self._short_of_pages(row.session, row.context_length)
 
     def _dropped(self, session: HeadSession) -> None:
         if self._lender is None:
@@ -94,6 +93,8 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
 
     def _make_room(self, session: HeadSession, num_tokens: int) -> bool:
         """Reserve room in pages of our own, those of sessions that were idle longest included."""
+        if not self._could_fit(num_tokens):
+            return False  # taking from others would not help
         idle = (other for other in self._sessions if other.opening.session not in self._pending)
         for victim in sorted(idle, key=lambda other: other.last_use):
             if session.table.can_grow(num_tokens):
@@ -103,6 +104,14 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
             return False
         session.table.grow(num_tokens)
         return True
+
+    def _could_fit(self, num_tokens: int) -> bool:
+        pool = self._runner.memory.pool
+        return pool.pages_for(num_tokens) <= pool.num_pages
+
+    def _short_of_pages(self, name: str, num_tokens: int) -> DraftRefusal:
+        """No room for ``num_tokens`` tokens now, or ever."""
+        return DraftRefusal(name, "KV_FULL", _KV_RETRY_MS if self._could_fit(num_tokens) else 0)
 
     def _take_ready(self) -> list[DraftReply]:
         """Replies that need no work, refusals of what cannot be computed now included."""
@@ -121,8 +130,8 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
         if len(session.tokens) >= self._runner.spec.context_length:
             return DraftRefusal(row.session, "CONTEXT_LENGTH")
         if self._lender is None:
-            room = self._make_room(session, len(session.tokens) + row.budget.max_nodes)
-            return None if room else DraftRefusal(row.session, "KV_FULL", _KV_RETRY_MS)
+            needed = len(session.tokens) + row.budget.max_nodes
+            return None if self._make_room(session, needed) else self._short_of_pages(row.session, needed)
         if not row.budget.max_depth:
             return None  # what is missing is computed when drafts are wanted: the target has not been there yet
         table = self._lender.table_of(row.session)

@@ -45,8 +45,9 @@ class HeadSession(DrawingSession):
         begin, before = max(1, length - count), self.first
         self.first = min(before, begin) if begin <= max(1, kept) else begin
         slots = self.table.slot_array(length)
-        self._memory.computed[slots[kept:]] = False
-        self._memory.computed[slots[self.first : min(before, kept)]] = False
+        # Where the context starts earlier than it did, later modules have not been at its former beginning.
+        valid = kept if self.first >= before else min(self.first, kept)
+        self._memory.computed[slots[valid:]] = False
         if block is not None and begin < length:
             rows = torch.frombuffer(bytearray(block.data), dtype=torch.bfloat16).view(count, -1)
             target = torch.from_numpy(slots[begin - 1 : length - 1].astype(np.int64))

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Generic
 
-from paceline.core.drafts import DraftProposal, DraftReply, DraftRequest, DraftTree, NeedSync
+from paceline.core.drafts import DraftProposal, DraftRefusal, DraftReply, DraftRequest, DraftTree, NeedSync
 from paceline.drafting.sessions import SessionT, SessionTable
 
 
@@ -21,10 +21,12 @@ class QueuedDrafter(Generic[SessionT]):
     def request(self, rows: Sequence[DraftRequest]) -> None:
         """Bring sessions up to date; what they miss is computed in `collect`."""
         for row in rows:
+            replaced = self._ready.get(row.session)
             self._forget_request(row.session)
             outcome = self._sessions.apply(row)
             if isinstance(outcome, NeedSync):
-                self._ready[row.session] = outcome
+                # Behind a part that was refused: to send everything once more would not help.
+                self._ready[row.session] = replaced if isinstance(replaced, DraftRefusal) else outcome
             else:
                 self._pending[row.session] = row
                 self._applied(self._session(row.session), row, outcome)

@@ -1,5 +1,6 @@
 """Draft heads over histories: what they keep is what a fresh computation would give, and nothing is computed twice."""
 
+import dataclasses
 import random
 
 import numpy as np
@@ -151,6 +152,29 @@ def test_features_that_come_later_widen_the_context() -> None:
     assert resent.tree == whole.tree
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_module_sees_a_context_that_was_widened(kind: str) -> None:
+    """Later modules begin later: where the context starts earlier than before, they have tokens to make up for."""
+    drafter, runner = remote(kind)
+    other, fresh = remote(kind)
+    tokens = HashedTokens(TEXT[:40])
+    narrow = row(tokens, 0, depth=2)
+    block = with_features(narrow, tokens).features
+    assert block is not None
+    last = FeatureBlock(10, block.data[-10 * len(block.data) // block.count :])
+    for one in (drafter, other):
+        one.open([opening()])
+    ask(drafter.inner, dataclasses.replace(narrow, features=last))
+    ask(drafter, narrow)
+    ask(other, narrow)
+    for layer in range(runner.spec.num_kv_layers):
+        ours, theirs = (
+            torch.cat(one.memory.store.read(layer, _slots(one, its, 40)))
+            for one, its in ((runner, drafter), (fresh, other))
+        )
+        assert torch.allclose(ours, theirs, atol=1e-5)
+
+
 def test_pages_of_idle_sessions_are_taken_and_such_a_session_syncs_again() -> None:
     """Features are nowhere else, so a session that lost its pages asks for its whole text."""
     drafter, _ = remote("eagle", num_pages=16)
@@ -163,6 +187,29 @@ def test_pages_of_idle_sessions_are_taken_and_such_a_session_syncs_again() -> No
     too_long = ask(drafter, row(HashedTokens(TEXT[:100]), 0, depth=2, session="a"))
     assert isinstance(too_long, DraftRefusal)
     assert too_long.reason == "KV_FULL"
+
+
+@pytest.mark.parametrize(("length", "nodes"), [(100, 2), (20, 1000)], ids=["text", "budget"])
+def test_what_can_never_fit_takes_no_pages_from_others(length: int, nodes: int) -> None:
+    """Features come once, so pages are taken from idle sessions only where that helps."""
+    drafter, _ = remote("eagle", num_pages=16)
+    drafter.open([opening("a"), opening("b")])
+    tokens = HashedTokens(TEXT[:20])
+    ask(drafter, row(tokens, 0, depth=2, session="a"))
+    refused = ask(drafter, row(HashedTokens(TEXT[:length]), 0, depth=2, nodes=nodes, top_k=2, session="b"))
+    assert refused == DraftRefusal("b", "KV_FULL")
+    assert isinstance(ask(drafter, row(tokens, 20, depth=2, session="a")), DraftProposal)
+
+
+def test_a_refused_part_is_not_asked_for_again_by_the_part_behind_it() -> None:
+    """What stands behind a part that there was no room for is missed too, but sending it all again would not help."""
+    drafter, _ = remote("eagle", num_pages=16)
+    drafter.open([opening()])
+    tokens = HashedTokens(TEXT[:70])
+    first = row(tokens, 0, depth=0)
+    tokens.extend(TEXT[70:72])
+    drafter.request([first, row(tokens, 70, depth=2)])
+    assert drafter.collect(0.0) == [DraftRefusal("s", "KV_FULL")]
 
 
 def test_the_feature_of_a_token_is_that_of_the_token_before_it() -> None:
