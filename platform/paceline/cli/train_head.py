@@ -99,6 +99,15 @@ def mtp(
     parallel: Annotated[
         bool, typer.Option("--parallel", help="Independent heads on the target's hidden state.")
     ] = False,
+    joint: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            metavar="LAMBDA",
+            help="Train the target too, with this weight on the modules' loss (DeepSeek-V3: 0.3). It becomes another "
+            "target, which is written with its modules.",
+        ),
+    ] = None,
     unroll: Unroll = 2,
     epochs: Epochs = 3,
     learning_rate: Rate = 5e-4,

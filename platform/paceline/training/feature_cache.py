@@ -89,28 +89,22 @@ class FeatureCache:
 
     def batch(self, dialogues: Sequence[Dialogue]) -> HeadBatch:
         """Dialogues that `fill` was called with."""
-        width = max(map(len, dialogues))
-        token_ids = torch.zeros(len(dialogues), width, dtype=torch.int64)
-        choices = torch.zeros(len(dialogues), width, dtype=torch.int64)
-        hidden = torch.zeros(len(dialogues), width, self._size)
-        is_answer = torch.zeros(len(dialogues), width, dtype=torch.bool)
+        token_ids, is_answer = padded(dialogues)
+        choices = torch.zeros_like(token_ids)
+        hidden = torch.zeros(*token_ids.shape, self._size)
         for row, dialogue in enumerate(dialogues):
-            length, begins = len(dialogue), len(dialogue.prompt_ids)
+            length = len(dialogue)
             start, _ = self._places[key_of(dialogue)]
-            token_ids[row, :length] = torch.tensor((*dialogue.prompt_ids, *dialogue.answer_ids))
             bits = np.fromfile(
                 self._features, np.int16, length * self._size, offset=start * self._size * _FEATURE_BYTES
             )
             hidden[row, :length] = torch.from_numpy(bits).view(torch.bfloat16).view(length, self._size)
             chosen = np.fromfile(self._choices, np.int32, length, offset=start * _CHOICE_BYTES)
             choices[row, :length] = torch.from_numpy(chosen)
-            is_answer[row, max(begins - 1, 0) : length - 1] = True
         return HeadBatch(token_ids, hidden, choices, is_answer)
 
     def _append(self, batch: Sequence[Dialogue]) -> None:
-        token_ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.int64)
-        for row, dialogue in enumerate(batch):
-            token_ids[row, : len(dialogue)] = torch.tensor((*dialogue.prompt_ids, *dialogue.answer_ids))
+        token_ids, _ = padded(batch)
         with torch.inference_mode():
             rows = self._source.hidden(token_ids)
             hidden = torch.cat([row[: len(dialogue)] for row, dialogue in zip(rows, batch, strict=True)])
@@ -155,6 +149,17 @@ class FeatureCache:
     @property
     def _lines(self) -> Path:
         return self._folder / "index.jsonl"
+
+
+def padded(dialogues: Sequence[Dialogue]) -> tuple[torch.Tensor, torch.Tensor]:
+    """(ids, whether the next token is one of an answer), both ``[batch, tokens]``, padded at the end."""
+    width = max(map(len, dialogues))
+    token_ids = torch.zeros(len(dialogues), width, dtype=torch.int64)
+    is_answer = torch.zeros(len(dialogues), width, dtype=torch.bool)
+    for row, dialogue in enumerate(dialogues):
+        token_ids[row, : len(dialogue)] = torch.tensor((*dialogue.prompt_ids, *dialogue.answer_ids))
+        is_answer[row, max(len(dialogue.prompt_ids) - 1, 0) : len(dialogue) - 1] = True
+    return token_ids, is_answer
 
 
 def key_of(dialogue: Dialogue) -> str:

@@ -7,7 +7,7 @@ is left out. ``u = t - 1`` counts from the first token that has one.
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch.nn.functional import pad
@@ -16,7 +16,7 @@ from paceline.modeling.heads.checkpoint import Head
 from paceline.modeling.heads.draft_head import DraftHead
 from paceline.modeling.heads.medusa_head import MedusaHead
 from paceline.training.corpus import Dialogue
-from paceline.training.feature_cache import FeatureCache, HeadBatch
+from paceline.training.feature_cache import HeadBatch
 from paceline.training.fused_loss import fused_loss
 from paceline.training.unrolled_attention import StepKeys, use_unrolled_attention
 
@@ -43,6 +43,13 @@ class Step(NamedTuple):
     root: int  # the chain's root lies so many places before the query
 
 
+class Features(Protocol):
+    """Where features come from: `FeatureCache`, or a target that learns too."""
+
+    def batch(self, dialogues: Sequence[Dialogue]) -> HeadBatch:
+        """Dialogues side by side with their features."""
+
+
 class HeadPupil(torch.nn.Module):
     """A head with the features that it learns from."""
 
@@ -51,11 +58,11 @@ class HeadPupil(torch.nn.Module):
     output: torch.Tensor  # [draft vocab, hidden], and the same in the precision of products
     output_rounded: torch.Tensor
 
-    def __init__(self, head: Head, cache: FeatureCache, lesson: Lesson) -> None:
+    def __init__(self, head: Head, features: Features, lesson: Lesson) -> None:
         super().__init__()
         self.head = head
         self.lesson = lesson
-        self._cache = cache
+        self._features = features
         ids = head.spec.draft_token_ids
         vocabulary = torch.arange(head.spec.vocab_size) if ids is None else torch.tensor(ids)
         known = torch.zeros(head.spec.vocab_size, dtype=torch.bool)
@@ -75,7 +82,7 @@ class HeadPupil(torch.nn.Module):
 
         Steps count by the lesson's decay. A token whose likeliest successor cannot be drafted does not count.
         """
-        batch = self._batch(dialogues)
+        batch = self.batch(dialogues)
         total = torch.zeros((), device=batch.hidden.device)
         weights, tokens = 0.0, 0
         with self._rounded():
@@ -97,7 +104,7 @@ class HeadPupil(torch.nn.Module):
         Of all places of answers that have as many tokens of the answer behind them; fewer depths where the head has
         no more.
         """
-        batch = self._batch(dialogues)
+        batch = self.batch(dialogues)
         width = batch.token_ids.shape[1] - 1
         whole = batch.is_answer[:, 1:].clone()  # by root
         agrees = []
@@ -116,8 +123,9 @@ class HeadPupil(torch.nn.Module):
         """The head's tensors, by name."""
         return dict(self.head.named_parameters())
 
-    def _batch(self, dialogues: Sequence[Dialogue]) -> HeadBatch:
-        return self._cache.batch(dialogues).to(self.output.device)
+    def batch(self, dialogues: Sequence[Dialogue]) -> HeadBatch:
+        """Dialogues with their features, where the head is."""
+        return self._features.batch(dialogues).to(self.output.device)
 
     def _rounded(self) -> torch.autocast:
         rounded = self.lesson.precision is not torch.float32
@@ -134,8 +142,8 @@ class ChainPupil(HeadPupil):
 
     head: DraftHead
 
-    def __init__(self, head: DraftHead, cache: FeatureCache, lesson: Lesson) -> None:
-        super().__init__(head, cache, lesson)
+    def __init__(self, head: DraftHead, features: Features, lesson: Lesson) -> None:
+        super().__init__(head, features, lesson)
         use_unrolled_attention(head)
         if lesson.without_feature:
             _forget_feature(head)
@@ -172,11 +180,11 @@ class ParallelPupil(HeadPupil):
             yield Step(hidden, ahead=step, first=0, root=0)
 
 
-def pupil_of(head: Head, cache: FeatureCache, lesson: Lesson) -> HeadPupil:
+def pupil_of(head: Head, features: Features, lesson: Lesson) -> HeadPupil:
     """The pupil that trains this kind of head."""
     if isinstance(head, MedusaHead) or head.spec.variant == "parallel":
-        return ParallelPupil(head, cache, lesson)
-    return ChainPupil(head, cache, lesson)
+        return ParallelPupil(head, features, lesson)
+    return ChainPupil(head, features, lesson)
 
 
 class _Answer(NamedTuple):

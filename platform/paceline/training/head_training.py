@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from paceline.errors import ConfigError
 from paceline.modeling.heads.checkpoint import Head, load_head
 from paceline.modeling.heads.draft_vocabulary import read_vocabulary
+from paceline.modeling.heads.mtp_head import MtpHead
 from paceline.modeling.heads.new_heads import new_eagle, new_medusa, new_mtp
 from paceline.modeling.heads.save_head import save_head
 from paceline.modeling.heads.target_weights import weights_of_model
@@ -22,6 +23,7 @@ from paceline.training import draft_vocabulary
 from paceline.training.corpus import Dialogue, first_tokens, held_out, read_corpus
 from paceline.training.feature_cache import FeatureCache, key_of
 from paceline.training.head_pupil import HeadPupil, Lesson, pupil_of
+from paceline.training.joint_mtp import JointPupil, save_joint
 from paceline.training.loop import LoopOptions, Outcome, Progress, TrainingLoop
 from paceline.training.plain_model import load_plain
 from paceline.training.record import training_record, write_record
@@ -44,6 +46,7 @@ class HeadTrainingOptions:
     vocabulary_of: Path | None = None
     modules: int = 1  # MTP
     parallel: bool = False  # MTP
+    joint: float | None = None  # MTP: the target learns too; weight of the modules' loss
     heads: int = 4  # Medusa
     unroll: int = 2  # EAGLE, MTP
     epochs: int = 3
@@ -90,6 +93,10 @@ class HeadTraining:
         """
         if options.precision not in _PRECISIONS:
             raise ConfigError(f"The precision '{options.precision}' is neither bfloat16 nor float32.")
+        if options.joint is not None and (options.parallel or options.start is not None):
+            raise ConfigError(
+                "A target learns together with sequential modules from the beginning: no --parallel or --start."
+            )
         torch.manual_seed(options.seed)
         self._options = options
         folder = resolve_model(options.model)
@@ -101,13 +108,17 @@ class HeadTraining:
         self._trained = first_tokens(trained, options.most_tokens) if options.most_tokens else trained
         self._teacher = ModelTeacher(folder, dtype=dtype)
         self._cache = FeatureCache(options.features or options.work / "features", self._teacher)
-        self._head = _head(options, folder, lambda: _vocabulary(options, self._trained, tokenizer))
+        self._folder = folder
+        self._model = load_plain(folder, dtype=torch.float32)
+        self._head = _head(options, self._model, lambda: _vocabulary(options, self._trained, tokenizer))
         spec = self._head.spec
         self._token_ids = tuple(range(spec.vocab_size)) if spec.draft_token_ids is None else spec.draft_token_ids
         self._outcome: Outcome | None = None
 
     def compute_features(self, say: Callable[[int, int], None] = lambda *_: None) -> float:
         """Let the target read what of the data it has not read yet; returns the seconds that it took."""
+        if self._options.joint is not None:
+            return 0.0  # they change with the target
         return self._cache.fill([*self._trained, *self._checked], say)
 
     def run(self, say: Callable[[Progress], None] = lambda _: None) -> Outcome:
@@ -119,9 +130,11 @@ class HeadTraining:
         self._outcome = loop.run(self._trained, self._checked, say)
         return self._outcome
 
-    def pupil(self) -> HeadPupil:
+    def pupil(self) -> HeadPupil | JointPupil:
         """The head with what it learns from."""
         options = self._options
+        if options.joint is not None and isinstance(self._head, MtpHead):
+            return JointPupil(self._model, self._head, weight=options.joint)
         lesson = Lesson(
             depth=options.heads if options.method == "medusa" else _depth(options),
             without_feature=options.no_feature,
@@ -135,7 +148,10 @@ class HeadTraining:
         if self._outcome is None:
             raise RuntimeError("run first")
         options, outcome = self._options, self._outcome
-        save_head(self._head, output)
+        if options.joint is not None and isinstance(self._head, MtpHead):
+            save_joint(self._model, self._head, output, old=self._folder)
+        else:
+            save_head(self._head, output)
         record = training_record(
             options.method,
             target=options.model,
@@ -177,9 +193,8 @@ def _vocabulary(options: HeadTrainingOptions, dialogues: list[Dialogue], tokeniz
     )
 
 
-def _head(options: HeadTrainingOptions, folder: Path, vocabulary: Callable[[], tuple[int, ...]]) -> Head:
+def _head(options: HeadTrainingOptions, model: PreTrainedModel, vocabulary: Callable[[], tuple[int, ...]]) -> Head:
     """The head before training, in float32, which is what small steps need."""
-    model = load_plain(folder, dtype=torch.float32)
     if options.start is not None:
         head = load_head(options.start, weights_of_model(model))
         if head.spec.method != options.method:
@@ -195,7 +210,9 @@ def _new_head(options: HeadTrainingOptions, model: PreTrainedModel, token_ids: t
     if options.method == "eagle":
         return new_eagle(model, draft_token_ids=token_ids, random=random)
     if options.method == "mtp":
+        # What is a part of its target drafts all tokens.
+        ids = token_ids if options.joint is None else None
         return new_mtp(
-            model, num_modules=options.modules, parallel=options.parallel, draft_token_ids=token_ids, random=random
+            model, num_modules=options.modules, parallel=options.parallel, draft_token_ids=ids, random=random
         )
     return new_medusa(model, num_heads=options.heads, draft_token_ids=token_ids, random=random)

@@ -49,7 +49,7 @@ def trained(kind, folder, **lesson):
 
 def shares(pupil, depth):
     """How often the draft of ``depth`` is the token at its offset, the one before, and the one after."""
-    batch = pupil._batch(CHECKED)
+    batch = pupil.batch(CHECKED)
     with torch.no_grad():
         step = list(pupil.steps(batch, DEPTH))[depth - 1]
         chosen = pupil._choices(step.hidden.flatten(0, 1)).view(step.hidden.shape[:2])
@@ -78,7 +78,7 @@ def test_without_the_feature_a_head_reads_tokens_alone(tmp_path):
     pupil = new_pupil("eagle", tmp_path, DIALOGUES, without_feature=True)
     assert not pupil.head.fc.weight[:, 64:].any()
 
-    batch = pupil._batch(DIALOGUES[:8])
+    batch = pupil.batch(DIALOGUES[:8])
     loss, _ = pupil(DIALOGUES[:8], hybrid=False)
     loss.backward()
     assert not pupil.head.fc.weight.grad[:, 64:].any()
@@ -92,7 +92,7 @@ def test_without_the_feature_a_head_reads_tokens_alone(tmp_path):
 def test_an_unshifted_head_reads_the_token_before(tmp_path):
     """The embedding is that of the token that the feature was computed at; the newest token makes no difference."""
     pupil = new_pupil("eagle", tmp_path, DIALOGUES, unshifted=True)
-    batch = pupil._batch(DIALOGUES[:2])
+    batch = pupil.batch(DIALOGUES[:2])
     with torch.no_grad():
         before = next(pupil.steps(batch, 1)).hidden[:, 3]
         batch.token_ids[:, 4] = 0  # token 4 is the newest at place 3
