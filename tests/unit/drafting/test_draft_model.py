@@ -10,7 +10,7 @@ from draft_dialogue import GREEDY, ask, opening, replies, row
 from paceline.core.drafts import DraftProposal, DraftRefusal, DrawRule
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.core.sampling_params import SamplingParams
-from paceline.drafting import model_session
+from paceline.drafting import drawing_session
 from paceline.drafting.draft_model import DraftModelDrafter
 from paceline.verification.sampler_state import SamplerState
 from toy_target import Law, ToyRunner, hashed_law
@@ -185,7 +185,7 @@ def test_the_state_of_the_draws_is_built_once(monkeypatch: pytest.MonkeyPatch) -
         built.append(options)
         return SamplerState(*args, **options)
 
-    monkeypatch.setattr(model_session, "SamplerState", counted)
+    monkeypatch.setattr(drawing_session, "SamplerState", counted)
     drafter = _drafter()
     drafter.open([opening(prompt_tokens=2)])
     tokens = HashedTokens([1, 2])
