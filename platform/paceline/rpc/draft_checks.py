@@ -13,6 +13,7 @@ import numpy as np
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftRequest, DraftTree, SparseLaw
 from paceline.core.model_identity import FeatureFacts
 
+MOST_DRAFTS = 256  # of a budget: all targets of a drafter wait while it works; `max_draft_tokens` is 64 at most
 LAW_TOLERANCE = 1e-3  # float32 rounding of a few thousand entries stays well below
 _BFLOAT16 = np.dtype("<u2")
 _EXPONENT = np.uint16(0x7F80)  # of a bfloat16; all of it set: not a finite number
@@ -61,7 +62,8 @@ def row_fault(
     """The reason to refuse a target's row, or None. ``feature`` is what the drafter needs."""
     if row.base_length < 0 or not _ids_within(row.new_token_ids, vocabulary_size):
         return "INVALID_ROW"
-    if min(row.budget.max_depth, row.budget.max_nodes, row.budget.top_k) < 0:
+    budget = (row.budget.max_depth, row.budget.max_nodes, row.budget.top_k)
+    if not 0 <= min(budget) <= max(budget) <= MOST_DRAFTS:
         return "INVALID_ROW"
     if row.context_length > context_length:
         return "CONTEXT_LENGTH"

@@ -112,7 +112,7 @@ def test_every_lie_is_caught(lie):
 
 
 def test_rows_are_checked_before_the_drafter_sees_them():
-    """Ids outside the vocabulary and contexts beyond the limit are refused by name."""
+    """Ids outside the vocabulary, budgets without bounds and contexts beyond the limit are refused by name."""
 
     def check(row: DraftRequest) -> str | None:
         return row_fault(row, vocabulary_size=VOCAB, context_length=8, feature=FEATURE)
@@ -121,6 +121,9 @@ def test_rows_are_checked_before_the_drafter_sees_them():
     assert check(DraftRequest("s", 2, 1, (1, 10), BUDGET)) == "INVALID_ROW"
     assert check(DraftRequest("s", -1, 1, (1,), BUDGET)) == "INVALID_ROW"
     assert check(DraftRequest("s", 2, 1, (1,), DraftBudget(3, -1))) == "INVALID_ROW"
+    assert check(DraftRequest("s", 2, 1, (1,), DraftBudget(64, 64, 16))) is None
+    for budget in (DraftBudget(10**6, 4), DraftBudget(3, 10**6), DraftBudget(3, 4, 10**6)):
+        assert check(DraftRequest("s", 2, 1, (1,), budget)) == "INVALID_ROW"
     assert check(DraftRequest("s", 7, 1, (1, 2), BUDGET)) == "CONTEXT_LENGTH"
 
 
