@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from paceline.training.draft_training import Progress as TrainingProgress
+    from paceline.training.loop import Progress as TrainingProgress
 
 app = typer.Typer()
 
@@ -24,6 +24,10 @@ def draft_model(
     work: Annotated[
         Path | None, typer.Option(help="Folder of checkpoints and figures. Default: the output's name with .work.")
     ] = None,
+    features: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the target's hidden states, which trainings share. Default: in --work."),
+    ] = None,
     model: Annotated[str, typer.Option(help="The target: a name, a folder or a hub id.")] = "smollm2-135m",
     layers: Annotated[int, typer.Option(min=1, help="Layers that are kept of the target.")] = 2,
     vocabulary: Annotated[int, typer.Option(min=64, help="Tokens that may be drafted, the most frequent ones.")] = 8192,
@@ -34,6 +38,10 @@ def draft_model(
     learning_rate: Annotated[float, typer.Option(min=0, help="Highest one.")] = 5e-4,
     batch_tokens: Annotated[int, typer.Option(min=16, help="Tokens of one step, with padding.")] = 4096,
     check_every: Annotated[int, typer.Option(min=1, help="Steps between two checks on dialogues held out.")] = 100,
+    hybrid_from: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of training after which acceptance is the loss, not KL alone.")
+    ] = 0.4,
+    patience: Annotated[int, typer.Option(min=1, help="Checks without a better result before training ends.")] = 6,
     drop_loops: Annotated[bool, typer.Option(help="Leave out answers that repeat themselves.")] = True,
     most_tokens: Annotated[int | None, typer.Option(min=1, help="Use only so many tokens of answers.")] = None,
     whole: Annotated[bool, typer.Option(help="Write embedding, head and tokenizer too.")] = False,
@@ -44,7 +52,7 @@ def draft_model(
     import torch  # noqa: PLC0415  # lazy, as in all commands
 
     from paceline.bench.provenance import command_line  # noqa: PLC0415
-    from paceline.training.draft_training import TrainingOptions  # noqa: PLC0415
+    from paceline.training.loop import LoopOptions  # noqa: PLC0415
     from paceline.training.make_draft_model import DraftModelJob, make_draft_model  # noqa: PLC0415
 
     torch.set_num_threads(threads)
@@ -52,6 +60,7 @@ def draft_model(
         data=tuple(data),
         output=output,
         work=work or output.with_name(output.name + ".work"),
+        features=features,
         model=model,
         layers=layers,
         vocabulary=vocabulary,
@@ -61,9 +70,23 @@ def draft_model(
         whole=whole,
         command=command_line(sys.argv),
     )
-    options = TrainingOptions(epochs, batch_tokens, learning_rate=learning_rate, check_every=check_every, seed=seed)
+    options = LoopOptions(
+        epochs=epochs,
+        batch_tokens=batch_tokens,
+        learning_rate=learning_rate,
+        hybrid_from=hybrid_from,
+        check_every=check_every,
+        patience=patience,
+        seed=seed,
+    )
     with _bar() as bar:
-        make_draft_model(job, options, _shower(bar))
+        task = bar.add_task("features of the target", total=None)
+        make_draft_model(
+            job,
+            options,
+            _shower(bar),
+            lambda done, total: bar.update(task, completed=done, total=total),
+        )
 
 
 def _bar() -> Progress:
@@ -83,8 +106,9 @@ def _shower(bar: Progress) -> "Callable[[TrainingProgress], None]":
 
     def show(progress: "TrainingProgress") -> None:
         nonlocal checked
-        if progress.tau is not None:
-            checked = f", same choice {progress.first:.3f}, tau {progress.tau:.2f}"
+        if progress.figures is not None:
+            by_depth = " ".join(f"{share:.2f}" for share in progress.figures.accepted)
+            checked = f", accepted {by_depth}, tau {progress.figures.tau:.2f}"
         bar.update(
             task, completed=progress.step, total=progress.num_steps, description=f"loss {progress.loss:.3f}{checked}"
         )

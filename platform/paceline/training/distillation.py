@@ -1,4 +1,4 @@
-"""Losses that make a drafter's law that of its target, and what they are measured by.
+"""Losses that make a drafter's law that of its target: the readable form of `fused_loss`.
 
 All laws are over the draft vocabulary: the target's is restricted to it and renormalised, so that what a drafter
 cannot propose does not pull it.
@@ -32,24 +32,3 @@ def hybrid_loss(draft_logits: torch.Tensor, target_logits: torch.Tensor) -> torc
     overlap = acceptance(draft_logits, target_logits)
     weight = torch.exp(-STEEPNESS * overlap.detach())
     return weight * kl_loss(draft_logits, target_logits) + (1 - weight) * (1 - overlap)
-
-
-def simulated_tau(agrees: list[torch.Tensor], *, depth: int) -> float:
-    """Tokens per pass that chains of ``depth`` drafts would bring, at temperature 0.
-
-    ``agrees``: of each greedy answer, whether drafter and target choose the same token at each place, both given the
-    answer so far. A chain from any place is accepted as far as they agree without a break. 0 without any place.
-    """
-    lengths = [_runs(answer, depth) for answer in agrees if len(answer)]
-    return 1 + float(torch.cat(lengths).float().mean()) if lengths else 0.0
-
-
-def _runs(agrees: torch.Tensor, depth: int) -> torch.Tensor:
-    """``[n]``: agreements in a row from each place on, at most ``depth``; places too near the end are left out."""
-    runs: list[int] = []
-    run = 0
-    for agreed in reversed(agrees.tolist()):
-        run = run + 1 if agreed else 0
-        runs.append(min(run, depth))
-    runs.reverse()
-    return torch.tensor(runs[: max(1, len(runs) - depth + 1)])

@@ -1,6 +1,8 @@
 """From files of dialogues to the folder of a draft model: what the command does, in order."""
 
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from paceline.errors import ConfigError
@@ -10,8 +12,10 @@ from paceline.modeling.resolve import resolve_model
 from paceline.text.tokenizer import TextTokenizer
 from paceline.training.corpus import Dialogue, first_tokens, held_out, read_corpus
 from paceline.training.draft_model import new_draft_model, save_draft_model
-from paceline.training.draft_training import DraftTraining, Say, TrainingOptions
+from paceline.training.draft_pupil import DraftPupil
 from paceline.training.draft_vocabulary import choose_vocabulary, coverage, indispensable
+from paceline.training.feature_cache import FeatureCache, key_of
+from paceline.training.loop import LoopOptions, Progress, TrainingLoop
 from paceline.training.record import training_record, write_record
 from paceline.training.teacher import ModelTeacher
 
@@ -23,6 +27,7 @@ class DraftModelJob:
     data: tuple[Path, ...]
     output: Path
     work: Path  # checkpoints and figures
+    features: Path | None  # the target's hidden states; None: in `work`
     model: str  # the target: a name, a folder or a hub id
     layers: int
     vocabulary: int  # tokens that may be drafted
@@ -33,10 +38,16 @@ class DraftModelJob:
     command: str
 
 
-def make_draft_model(job: DraftModelJob, options: TrainingOptions, say: Say) -> None:
+Read = Callable[[int, int], None]  # (tokens that the target has read, of how many)
+
+
+def make_draft_model(
+    job: DraftModelJob, options: LoopOptions, say: Callable[[Progress], None], read: Read = lambda *_: None
+) -> None:
     """Train and write a draft model with the record of its training; goes on where it was interrupted.
 
-    Raises ConfigError for data that cannot be used, and SetupError kinds for the target.
+    The target reads the dialogues once, before the training; ``read`` is told how far it is. Raises ConfigError for
+    data that cannot be used, and SetupError kinds for the target.
     """
     folder = resolve_model(job.model)
     tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
@@ -47,7 +58,10 @@ def make_draft_model(job: DraftModelJob, options: TrainingOptions, say: Say) -> 
     token_ids = _vocabulary(job, trained, tokenizer)
     draft = new_draft_model(folder, num_layers=job.layers, draft_token_ids=token_ids)
     teacher = ModelTeacher(folder)
-    outcome = DraftTraining(draft, teacher, job.work, options).run(trained, checked, say)
+    cache = FeatureCache(job.features or job.work / "features", teacher)
+    cache.fill([*trained, *checked], read)
+    loop = TrainingLoop(DraftPupil(draft, cache), job.work, options, course=_course(job, trained, token_ids))
+    outcome = loop.run(trained, checked, say)
     save_draft_model(draft, job.output, target_folder=folder, whole=job.whole)
     record = training_record(
         "draft_model",
@@ -60,19 +74,22 @@ def make_draft_model(job: DraftModelJob, options: TrainingOptions, say: Say) -> 
         parameters=sum(parameter.numel() for parameter in draft.learning()),
         target_parameters=teacher.num_parameters,
         seed=options.seed,
-        options={
-            "layers": job.layers,
-            "draft_vocabulary": len(token_ids),
-            "epochs": options.epochs,
-            "learning_rate": options.learning_rate,
-        },
+        options={"layers": job.layers, "draft_vocabulary": len(token_ids)} | asdict(options),
         measured={
-            "simulated_tau": outcome.tau,
-            "same_choice": outcome.first,
+            "simulated_tau": outcome.figures.tau,
+            "same_choice": outcome.figures.accepted[0],
+            "accepted": list(outcome.figures.accepted),
+            "places": outcome.figures.places,
             "coverage": coverage(checked, token_ids),
         },
     )
     write_record(record, job.output)
+
+
+def _course(job: DraftModelJob, trained: list[Dialogue], token_ids: tuple[int, ...]) -> dict[str, object]:
+    """What makes it another training, beside the options of the loop."""
+    data = hashlib.sha256("".join(sorted(map(key_of, trained))).encode()).hexdigest()
+    return {"model": job.model, "layers": job.layers, "draft_vocabulary": list(token_ids), "data": data}
 
 
 def _vocabulary(job: DraftModelJob, trained: list[Dialogue], tokenizer: TextTokenizer) -> tuple[int, ...]:

@@ -1,18 +1,20 @@
 """The whole way from dialogues to a folder that serves."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from paceline.errors import ConfigError
 from paceline.modeling.loader import load_model
-from paceline.training.draft_training import TrainingOptions
+from paceline.training.loop import LoopOptions
 from paceline.training.make_draft_model import DraftModelJob, make_draft_model
 from paceline.training.record import read_record
+from paceline.training.teacher import ModelTeacher
 from tiny_models import save_tiny_model
 from tiny_tokenizers import byte_level
 
-OPTIONS = TrainingOptions(epochs=1, batch_tokens=256, check_every=10)
+OPTIONS = LoopOptions(epochs=1, batch_tokens=256, check_every=10)
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ def job(tmp_path):
         "data": (data,),
         "output": tmp_path / "draft",
         "work": tmp_path / "work",
+        "features": None,
         "model": str(target),
         "layers": 1,
         "vocabulary": 64,
@@ -51,7 +54,8 @@ def test_a_folder_comes_out_that_its_target_completes(job, tmp_path):
     loaded = load_model(tmp_path / "draft", dtype="float32", lender=tmp_path / "target")
 
     assert loaded.num_layers == 1
-    assert (record.method, record.answer_tokens, record.token_passes) == ("draft_model", 300, 300)
+    assert (record.method, record.answer_tokens) == ("draft_model", 300)
+    assert 0 < record.token_passes <= 300  # the rest cannot be drafted
     assert record.data[0].name == "answers.jsonl"
     assert 0 < record.share < 1
     assert record.measured["coverage"] == 1.0
@@ -75,3 +79,25 @@ def test_too_little_data_is_refused(job, tmp_path):
 
     with pytest.raises(ConfigError, match="too few dialogues"):
         make(job, data=(data,))
+
+
+def test_other_data_is_another_training(job):
+    """Batches would be others from the middle on."""
+    make(job)
+    with job["data"][0].open("a") as file:
+        file.write('\n{"prompt_ids": [1, 251, 7], "answer_ids": [5, 9, 2], "temperature": 0.0}\n')
+    with pytest.raises(ConfigError, match="other options or data"):
+        make(job, most_tokens=None)
+
+
+def test_the_target_reads_every_dialogue_once(job, tmp_path, monkeypatch):
+    """However many epochs there are, and however many drafters are taught with the same features."""
+    read = []
+    hidden = ModelTeacher.hidden
+    monkeypatch.setattr(ModelTeacher, "hidden", lambda self, ids: read.append(ids.shape[0]) or hidden(self, ids))
+    options = replace(OPTIONS, epochs=3)
+    for name in ("one", "other"):
+        places = {"output": tmp_path / name, "work": tmp_path / f"{name}.work", "features": tmp_path / "features"}
+        make_draft_model(DraftModelJob(**job | places), options, lambda _: None)
+
+    assert 100 < sum(read) <= 300
