@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from paceline.core.drafts import DraftBudget, DraftProposal, DraftRefusal, DraftRequest, DrawRule, NeedSync
 from paceline.engine.drafter_group import DrafterGroup, DrafterSlot
-from paceline.engine.feature_feed import FeatureFeed, FeatureSource
+from paceline.engine.feature_feed import FeatureAllowance, FeatureFeed, FeatureSource
 from paceline.engine.guarded_drafter import GuardedDrafter
 from paceline.engine.reroot import reroot
 from paceline.engine.session_ledger import Ask, SessionLedger
@@ -40,6 +40,7 @@ class DraftExchange:
         self._rule = rule
         self._vocab_size = vocab_size
         self._features = features
+        self._allowance = FeatureAllowance()
         self._metrics = metrics
         self._clock = clock
         for name, slot in slots.items():
@@ -53,6 +54,10 @@ class DraftExchange:
     def remove_group(self, name: str) -> None:
         """Forget a group that has no session any more."""
         self.groups = {group.name: group for group in self.groups.values() if group.name != name}
+
+    def begin_step(self) -> None:
+        """What is sent from now on belongs to another step."""
+        self._allowance.renew()
 
     def add(self, session: SessionLedger) -> None:
         """Begin with a session; its drafter hears of it with the first request."""
@@ -103,7 +108,7 @@ class DraftExchange:
         feature = self.groups[name].drafter.feature
         if feature is None or self._features is None or not self._features.keeps(feature):
             return None
-        return FeatureFeed(self._features, feature)
+        return FeatureFeed(self._features, feature, self._allowance)
 
     def _send(self, group: str, requests: list[DraftRequest]) -> None:
         drafter = self.groups[group].drafter

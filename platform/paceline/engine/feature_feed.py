@@ -7,7 +7,9 @@ from paceline.core.model_identity import FeatureFacts
 from paceline.engine.sequence import Sequence
 from paceline.kvcache.page_pool import PageTable
 
-_ROW_BYTES = 2**20  # of features in one row: what one pass's sending may take of the engine's thread
+_ROW_BYTES = 2**20  # of features in one row
+_STEP_BYTES = 4 * 2**20  # of features in all rows of a step: what their sending may take of the engine's thread
+_FEW_TOKENS = 32  # in a row whatever others have sent: what a round commits does not wait for what others miss
 _NUMBER_BYTES = 2  # bfloat16
 
 
@@ -21,13 +23,30 @@ class FeatureSource(Protocol):
         """Features of tokens ``[start, stop)`` of a sequence, 1 <= start <= stop <= computed tokens + 1."""
 
 
+class FeatureAllowance:
+    """Bytes of features that a step may still send, over all sessions."""
+
+    def __init__(self) -> None:
+        self.left_bytes = _STEP_BYTES
+
+    def renew(self) -> None:
+        """A step begins."""
+        self.left_bytes = _STEP_BYTES
+
+
 class FeatureFeed:
     """One feature of one target, as rows of sessions need it."""
 
-    def __init__(self, source: FeatureSource, feature: FeatureFacts) -> None:
+    def __init__(self, source: FeatureSource, feature: FeatureFacts, allowance: FeatureAllowance) -> None:
         self._source = source
         self._feature = feature
-        self._row_tokens = max(1, _ROW_BYTES // (_NUMBER_BYTES * feature.size))
+        self._allowance = allowance
+        self._vector_bytes = _NUMBER_BYTES * feature.size
+
+    @property
+    def _row_tokens(self) -> int:
+        allowed = max(_FEW_TOKENS, self._allowance.left_bytes // self._vector_bytes)
+        return max(1, min(_ROW_BYTES // self._vector_bytes, allowed))
 
     def reach(self, sequence: Sequence, base: int) -> int:
         """Where a row that begins at token ``base`` ends; at or below ``base`` where nothing can be sent now.
@@ -43,4 +62,5 @@ class FeatureFeed:
         start = max(start, 1)
         if start >= stop or sequence.table is None:
             return None
+        self._allowance.left_bytes -= (stop - start) * self._vector_bytes
         return self._source.read(self._feature, sequence.table, start, stop)

@@ -121,10 +121,11 @@ class Speculation:
         return session.group if session else None
 
     def open(self, sequences: Iterable[Sequence]) -> None:
-        """Start sessions for admitted sequences, so that drafters prefill beside the target.
+        """Begin a step: start sessions for admitted sequences, so that drafters prefill beside the target.
 
         A sequence that was pre-empted and is admitted again keeps the session that it has.
         """
+        self._exchange.begin_step()
         prime: list[Asking] = []
         for sequence in sequences:
             if sequence in self._by_sequence or sequence in self._shadows:

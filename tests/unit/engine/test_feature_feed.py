@@ -148,6 +148,32 @@ def test_a_pre_empted_sequence_sends_what_it_lost_once_it_is_computed_again():
         assert len(drafter.ended[f"r{number}/1#0"].tokens) > 100
 
 
+@pytest.mark.parametrize("size", [1, 5])
+def test_a_step_sends_so_much_whatever_many_sessions_miss(monkeypatch, size):
+    """When a drafter comes back all its sessions miss everything: steps go on, and all of it arrives."""
+    monkeypatch.setattr(feature_feed, "_STEP_BYTES", 2 * PIECE * VECTOR_BYTES)
+    monkeypatch.setattr(feature_feed, "_FEW_TOKENS", 2)
+    drafter = RecordingDrafter(oracle(plain(), len(PROMPT)))
+    harness = make(drafter, max_draft_tokens=1)
+    for number in range(size):
+        harness.submit(f"r{number}/1", PROMPT, drafter="g", **OPTIONS)
+    sent = []
+
+    def lose(number):
+        sent.append(len(drafter.rows))
+        for session in list(drafter.sessions) if number == 12 else ():
+            drafter.lose(session.opening.session)
+
+    steps(harness, drafter, lose)
+
+    for first, last in itertools.pairwise(sent):
+        counts = [row.features.count for row in drafter.rows[first:last] if row.features]
+        assert sum(count for count in counts if count > 2) <= 2 * PIECE
+    for number in range(size):
+        assert harness.ids(f"r{number}/1") == plain()
+    assert len(drafter.rows) > sent[13]
+
+
 @pytest.mark.parametrize("needs", [None, FeatureFacts("last", 12), FeatureFacts("fused:abc", 10)])
 def test_without_a_feature_that_the_target_keeps_rows_go_whole(needs):
     """A drafter that needs none, or one that is not kept, gets the tokens at once."""
