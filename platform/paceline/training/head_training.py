@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from paceline.errors import ConfigError
 from paceline.modeling.heads.checkpoint import Head, load_head
 from paceline.modeling.heads.draft_vocabulary import read_vocabulary
+from paceline.modeling.heads.head_spec import HeadSpec
 from paceline.modeling.heads.mtp_head import MtpHead
 from paceline.modeling.heads.new_heads import new_eagle, new_medusa, new_mtp
 from paceline.modeling.heads.save_head import save_head
@@ -26,7 +27,7 @@ from paceline.training.head_pupil import HeadPupil, Lesson, pupil_of
 from paceline.training.joint_mtp import JointPupil, save_joint
 from paceline.training.loop import LoopOptions, Outcome, Progress, TrainingLoop
 from paceline.training.plain_model import load_plain
-from paceline.training.record import training_record, write_record
+from paceline.training.record import data_files, training_record, write_record
 from paceline.training.teacher import ModelTeacher
 
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -101,6 +102,7 @@ class HeadTraining:
         self._options = options
         folder = resolve_model(options.model)
         tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
+        self._files = data_files(options.data)
         corpus = read_corpus(options.data, tokenizer, drop_loops=options.drop_loops)
         trained, self._checked = held_out(_trainable(corpus))
         if not trained or not self._checked:
@@ -136,7 +138,7 @@ class HeadTraining:
         if options.joint is not None and isinstance(self._head, MtpHead):
             return JointPupil(self._model, self._head, weight=options.joint)
         lesson = Lesson(
-            depth=options.heads if options.method == "medusa" else _depth(options),
+            depth=_depth(options, self._head.spec),
             without_feature=options.no_feature,
             unshifted=options.unshifted,
             precision=_PRECISIONS[options.precision],
@@ -156,7 +158,7 @@ class HeadTraining:
             options.method,
             target=options.model,
             command=command,
-            data=options.data,
+            data=self._files,
             dialogues=self._trained,
             token_passes=outcome.token_passes,
             seconds=outcome.seconds,
@@ -175,9 +177,9 @@ class HeadTraining:
         write_record(record, output)
 
 
-def _depth(options: HeadTrainingOptions) -> int:
-    """Drafts in a row that are trained: no module is left out."""
-    return options.modules if options.parallel else max(options.unroll, options.modules)
+def _depth(options: HeadTrainingOptions, spec: HeadSpec) -> int:
+    """Drafts in a row that are trained: no module is left out, also of a head that is gone on with."""
+    return spec.num_modules if spec.variant in ("medusa", "parallel") else max(options.unroll, spec.num_modules)
 
 
 def _trainable(dialogues: list[Dialogue]) -> list[Dialogue]:
@@ -187,10 +189,14 @@ def _trainable(dialogues: list[Dialogue]) -> list[Dialogue]:
 
 def _vocabulary(options: HeadTrainingOptions, dialogues: list[Dialogue], tokenizer: TextTokenizer) -> tuple[int, ...]:
     beside = options.vocabulary_of
-    token_ids = read_vocabulary(beside, tokenizer.vocabulary.size) if beside else None
-    return token_ids or draft_vocabulary.choose_vocabulary(
-        dialogues, options.vocabulary, always=draft_vocabulary.indispensable(tokenizer)
-    )
+    if beside is None:
+        return draft_vocabulary.choose_vocabulary(
+            dialogues, options.vocabulary, always=draft_vocabulary.indispensable(tokenizer)
+        )
+    token_ids = read_vocabulary(beside, tokenizer.vocabulary.size)
+    if token_ids is None:
+        raise ConfigError(f"{beside} has no draft vocabulary in a file of its own; name a drafter that has one.")
+    return token_ids
 
 
 def _head(options: HeadTrainingOptions, model: PreTrainedModel, vocabulary: Callable[[], tuple[int, ...]]) -> Head:

@@ -16,7 +16,7 @@ from paceline.training.draft_pupil import DraftPupil
 from paceline.training.draft_vocabulary import choose_vocabulary, coverage, indispensable
 from paceline.training.feature_cache import FeatureCache, key_of
 from paceline.training.loop import LoopOptions, Progress, TrainingLoop
-from paceline.training.record import training_record, write_record
+from paceline.training.record import data_files, training_record, write_record
 from paceline.training.teacher import ModelTeacher
 
 
@@ -50,6 +50,7 @@ def make_draft_model(
     data that cannot be used, and SetupError kinds for the target.
     """
     folder = resolve_model(job.model)
+    files = data_files(job.data)
     tokenizer = TextTokenizer.load(folder, vocab_size=load_config(folder).vocab_size)
     trained, checked = held_out(read_corpus(job.data, tokenizer, drop_loops=job.drop_loops))
     if not trained or not checked:
@@ -67,7 +68,7 @@ def make_draft_model(
         "draft_model",
         target=job.model,
         command=job.command,
-        data=job.data,
+        data=files,
         dialogues=trained,
         token_passes=outcome.token_passes,
         seconds=outcome.seconds,

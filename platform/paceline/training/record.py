@@ -48,12 +48,23 @@ class TrainingRecord:
         return self.parameters / self.target_parameters
 
 
+def data_files(paths: Sequence[Path]) -> tuple[DataFile, ...]:
+    """The files as they are now: ask before they are read, since answers may be appended while a training runs.
+
+    Raises ConfigError for one that cannot be read.
+    """
+    try:
+        return tuple(DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in paths)
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}.") from error
+
+
 def training_record(
     method: str,
     *,
     target: str,
     command: str,
-    data: Sequence[Path],
+    data: Sequence[DataFile],
     dialogues: Sequence[Dialogue],
     token_passes: int,
     seconds: float,
@@ -63,13 +74,13 @@ def training_record(
     options: Mapping[str, Any],
     measured: Mapping[str, Any],
 ) -> TrainingRecord:
-    """The record of a training on ``dialogues``, which came from the files ``data``."""
+    """The record of a training on ``dialogues``, which came from the files ``data`` (see `data_files`)."""
     return TrainingRecord(
         method=method,
         target=target,
         commands=(command,),
         seed=seed,
-        data=tuple(DataFile(path.name, hashlib.sha256(path.read_bytes()).hexdigest()) for path in data),
+        data=tuple(data),
         dialogues=len(dialogues),
         answer_tokens=sum(len(dialogue.answer_ids) for dialogue in dialogues),
         token_passes=token_passes,

@@ -9,7 +9,7 @@ import pytest
 from paceline.errors import ConfigError
 from paceline.training.card import write_card
 from paceline.training.corpus import Dialogue
-from paceline.training.record import read_record, record_of_model, training_record, write_record
+from paceline.training.record import data_files, read_record, record_of_model, training_record, write_record
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def record(tmp_path):
         "eagle",
         target="smollm2-135m",
         command="paceline train eagle data.xz -o eagle",
-        data=[data],
+        data=data_files([data]),
         dialogues=[Dialogue((1,), (2, 3), 0.0, "a")],
         token_passes=1500,
         seconds=1800.0,

@@ -1,5 +1,6 @@
 """The whole way from dialogues to the folder of a head that serves."""
 
+import hashlib
 import json
 
 import pytest
@@ -112,6 +113,39 @@ def test_the_vocabulary_of_another_drafter_can_be_shared(options, tmp_path):
     train(options, tmp_path / "mtp", method="mtp", work=tmp_path / "w", vocabulary=80, vocabulary_of=tmp_path / "eagle")
 
     assert read_vocabulary(tmp_path / "mtp", 320) == read_vocabulary(tmp_path / "eagle", 320)
+
+
+def test_a_drafter_without_a_vocabulary_file_lends_none(options, tmp_path):
+    """Medusa's lies among its tensors: it is said, instead of choosing another vocabulary."""
+    train(options, tmp_path / "medusa", method="medusa")
+
+    with pytest.raises(ConfigError, match="no draft vocabulary"):
+        train(options, tmp_path / "eagle", work=tmp_path / "w", vocabulary_of=tmp_path / "medusa")
+
+
+@pytest.mark.parametrize(("method", "changes"), [("mtp", {"modules": 3}), ("medusa", {"heads": 5})])
+def test_every_module_of_a_head_that_is_gone_on_with_is_trained(method, changes, options, tmp_path):
+    """Also where the second command does not say how many there are."""
+    train(options, tmp_path / "head", method=method, epochs=1, **changes)
+    again = HeadTraining(
+        HeadTrainingOptions(**options | {"method": method, "start": tmp_path / "head", "work": tmp_path / "more"}),
+        dtype=torch.float32,
+    )
+
+    assert again.pupil().lesson.depth == next(iter(changes.values()))
+
+
+def test_the_record_names_the_data_that_was_read(options, tmp_path):
+    """Not what the file has become since: answers may be appended while a training runs."""
+    read = hashlib.sha256(options["data"][0].read_bytes()).hexdigest()
+    training = HeadTraining(HeadTrainingOptions(**options | {"epochs": 1}), dtype=torch.float32)
+    with options["data"][0].open("a") as file:
+        file.write('\n{"prompt_ids": [3], "answer_ids": [5, 6], "temperature": 0.0}')
+    training.compute_features()
+    training.run()
+    training.save(tmp_path / "head", command="paceline train")
+
+    assert read_record(tmp_path / "head").data[0].sha256 == read
 
 
 def test_the_same_command_goes_on_and_another_is_refused(options, tmp_path):
