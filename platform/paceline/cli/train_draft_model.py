@@ -8,6 +8,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from paceline.cli.train_head import (
+    BatchTokens,
+    CheckEvery,
+    Data,
+    DropLoops,
+    Epochs,
+    Features,
+    HybridFrom,
+    Model,
+    MostTokens,
+    Patience,
+    Rate,
+    Threads,
+    Vocabulary,
+    VocabularyOf,
+    Work,
+)
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -18,34 +36,25 @@ app = typer.Typer()
 
 @app.command("draft-model")
 def draft_model(
-    data: Annotated[list[Path], typer.Argument(help="Dialogues: text, generated answers, or packed.")],
+    data: Data,
     *,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the draft model.")],
-    work: Annotated[
-        Path | None, typer.Option(help="Folder of checkpoints and figures. Default: the output's name with .work.")
-    ] = None,
-    features: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the target's hidden states, which trainings share. Default: in --work."),
-    ] = None,
-    model: Annotated[str, typer.Option(help="The target: a name, a folder or a hub id.")] = "smollm2-135m",
+    work: Work = None,
+    features: Features = None,
+    model: Model = "smollm2-135m",
     layers: Annotated[int, typer.Option(min=1, help="Layers that are kept of the target.")] = 2,
-    vocabulary: Annotated[int, typer.Option(min=64, help="Tokens that may be drafted, the most frequent ones.")] = 8192,
-    vocabulary_of: Annotated[
-        Path | None, typer.Option(help="Draft vocabulary of another drafter's folder, to share one head with it.")
-    ] = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Times that all data is seen.")] = 3,
-    learning_rate: Annotated[float, typer.Option(min=0, help="Highest one.")] = 5e-4,
-    batch_tokens: Annotated[int, typer.Option(min=16, help="Tokens of one step, with padding.")] = 4096,
-    check_every: Annotated[int, typer.Option(min=1, help="Steps between two checks on dialogues held out.")] = 100,
-    hybrid_from: Annotated[
-        float, typer.Option(min=0, max=1, help="Share of training after which acceptance is the loss, not KL alone.")
-    ] = 0.4,
-    patience: Annotated[int, typer.Option(min=1, help="Checks without a better result before training ends.")] = 6,
-    drop_loops: Annotated[bool, typer.Option(help="Leave out answers that repeat themselves.")] = True,
-    most_tokens: Annotated[int | None, typer.Option(min=1, help="Use only so many tokens of answers.")] = None,
+    vocabulary: Vocabulary = 8192,
+    vocabulary_of: VocabularyOf = None,
+    epochs: Epochs = 3,
+    learning_rate: Rate = 5e-4,
+    batch_tokens: BatchTokens = 4096,
+    hybrid_from: HybridFrom = 0.4,
+    check_every: CheckEvery = 100,
+    patience: Patience = 6,
+    drop_loops: DropLoops = True,
+    most_tokens: MostTokens = None,
     whole: Annotated[bool, typer.Option(help="Write embedding, head and tokenizer too.")] = False,
-    threads: Annotated[int, typer.Option(min=1, help="Threads of the arithmetic on CPU.")] = 2,
+    threads: Threads = 2,
     seed: Annotated[int, typer.Option(help="Of the order of the data.")] = 0,
 ) -> None:
     """Train a draft model on what its target wrote. Interrupted and started again it goes on where it was."""
