@@ -90,12 +90,7 @@ def draft_model(
     )
     with _bar() as bar:
         task = bar.add_task("features of the target", total=None)
-        make_draft_model(
-            job,
-            options,
-            _shower(bar),
-            lambda done, total: bar.update(task, completed=done, total=total),
-        )
+        make_draft_model(job, options, _shower(bar), lambda done, all_: bar.update(task, completed=done, total=all_))
 
 
 def _bar() -> Progress:
