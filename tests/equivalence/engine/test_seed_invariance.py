@@ -170,7 +170,7 @@ async def check_invariance(platform: Platform, chosen: list[str], *, alone: int,
 
 async def test_the_same_seed_gives_the_same_ids_on_every_route(platform):
     """Off = chain = tree = another drafter at every round, in the process and behind a link, alone and in company."""
-    await check_invariance(platform, prompts(every=5), alone=1, max_tokens=48)
+    await check_invariance(platform, prompts(every=9), alone=1, max_tokens=40)
     metrics = platform.backend.metrics
 
     assert metrics.value(catalogue.PREEMPTIONS) > 0
