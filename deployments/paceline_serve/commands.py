@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 _DEFAULT_CONFIG = "local-cpu"
+_PASSED_ON = {"ignore_unknown_options": True, "allow_extra_args": True}
 _Address = Annotated[
     str | None,
     typer.Option(metavar="HOST:PORT", help="GCS of the Ray cluster. Default: RAY_ADDRESS, or the Ray of this machine."),
@@ -29,6 +30,7 @@ def register(app: typer.Typer) -> None:
     app.command("status")(status)
     app.command("drain")(drain)
     app.command("speculation")(speculation)
+    app.command("train-on-ray", context_settings=_PASSED_ON)(train_on_ray)
 
 
 def serve(
@@ -114,3 +116,19 @@ def speculation(
     from paceline_serve.speculation_command import switch_speculation  # noqa: PLC0415
 
     raise typer.Exit(switch_speculation(address, on=mode is Switch.AUTO, groups=group or []))
+
+
+def train_on_ray(
+    context: typer.Context,
+    *,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that train together.")] = 1,
+    gpu: Annotated[bool, typer.Option("--gpu/--cpu", help="A GPU for each, or CPUs.")] = True,
+    address: _Address = None,
+) -> None:
+    """Train a head with several processes of a Ray cluster: `paceline train-on-ray --workers 4 eagle DATA -o HEAD`.
+
+    What follows is what `paceline train` takes. All nodes must see its files at the same paths.
+    """
+    from paceline_serve.train_command import train  # noqa: PLC0415
+
+    train(context.args, num_workers=workers, use_gpu=gpu, address=address)

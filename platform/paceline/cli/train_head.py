@@ -175,13 +175,14 @@ def _train(method: Literal["eagle", "mtp", "medusa"], given: dict[str, Any]) -> 
     work = given.pop("work") or output.with_name(output.name + ".work")
     options = HeadTrainingOptions(method=method, work=work, **given)
     training = HeadTraining(options)
-    with _bar() as bar:
+    with _bar(shown=training.speaks) as bar:
         task = bar.add_task("features of the target", total=None)
         training.compute_features(lambda done, total: bar.update(task, completed=done, total=total))
         bar.remove_task(task)
         training.run(_shower(bar))
-    training.save(output, command=command_line(sys.argv))
-    _plot(work)
+    if training.speaks:
+        training.save(output, command=command_line(sys.argv))
+        _plot(work)
 
 
 def _plot(work: Path) -> None:
@@ -192,7 +193,7 @@ def _plot(work: Path) -> None:
         Console(stderr=True).print(f"The course of the training: {drawn}")
 
 
-def _bar() -> Progress:
+def _bar(*, shown: bool) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -200,6 +201,7 @@ def _bar() -> Progress:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
         console=Console(stderr=True),
+        disable=not shown,
     )
 
 

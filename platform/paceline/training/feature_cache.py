@@ -174,8 +174,9 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _cut(path: Path, size: int) -> None:
-    if path.exists():
-        if path.stat().st_size < size:
-            raise ConfigError(f"{path} is shorter than its index says; remove the folder and begin again.")
+    found = path.stat().st_size if path.exists() else 0
+    if found < size:
+        raise ConfigError(f"{path} is shorter than its index says; remove the folder and begin again.")
+    if found > size:
         with path.open("ab") as file:
             file.truncate(size)

@@ -12,6 +12,7 @@ from torch.nn.functional import linear
 from paceline.training.distillation import STEEPNESS
 
 _ROWS = 256  # at a time: logits of so many fit into a core's cache
+_ROWS_OF_DEVICE = 4096  # an accelerator wants more work at a time
 
 
 def fused_loss(
@@ -45,8 +46,9 @@ class _FusedLoss(torch.autograd.Function):
         output, target_output = outputs
         gradient = torch.empty_like(hidden)
         total = hidden.new_zeros((), dtype=torch.float32)
-        for start in range(0, len(hidden), _ROWS):
-            part = slice(start, start + _ROWS)
+        rows = _ROWS if hidden.is_cpu else _ROWS_OF_DEVICE
+        for start in range(0, len(hidden), rows):
+            part = slice(start, start + rows)
             draft = linear(hidden[part].to(output.dtype), output)
             target = linear(target_hidden[part].to(output.dtype), target_output)
             loss, slope = (_hybrid if hybrid else _kl)(draft, target)

@@ -25,7 +25,7 @@ from paceline.training.corpus import Dialogue, first_tokens, held_out, read_corp
 from paceline.training.feature_cache import FeatureCache, key_of
 from paceline.training.head_pupil import HeadPupil, Lesson, pupil_of
 from paceline.training.joint_mtp import JointPupil, save_joint
-from paceline.training.loop import LoopOptions, Outcome, Progress, TrainingLoop
+from paceline.training.loop import LoopOptions, Outcome, Progress, TrainingLoop, accelerator
 from paceline.training.plain_model import load_plain
 from paceline.training.record import data_files, training_record, write_record
 from paceline.training.teacher import ModelTeacher
@@ -108,14 +108,20 @@ class HeadTraining:
         if not trained or not self._checked:
             raise ConfigError("There are too few dialogues to keep some for checks; give more data.")
         self._trained = first_tokens(trained, options.most_tokens) if options.most_tokens else trained
-        self._teacher = ModelTeacher(folder, dtype=dtype)
+        device = str(accelerator().device)  # of this process, where several train together
+        self._teacher = ModelTeacher(folder, dtype=dtype, device=device)
         self._cache = FeatureCache(options.features or options.work / "features", self._teacher)
         self._folder = folder
-        self._model = load_plain(folder, dtype=torch.float32)
+        self._model = load_plain(folder, dtype=torch.float32, device=device)
         self._head = _head(options, self._model, lambda: _vocabulary(options, self._trained, tokenizer))
         spec = self._head.spec
         self._token_ids = tuple(range(spec.vocab_size)) if spec.draft_token_ids is None else spec.draft_token_ids
         self._outcome: Outcome | None = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether this process writes the results and shows progress: the first of those that train together."""
+        return bool(accelerator().is_main_process)
 
     def compute_features(self, say: Callable[[int, int], None] = lambda *_: None) -> float:
         """Let the target read what of the data it has not read yet; returns the seconds that it took."""
@@ -208,7 +214,7 @@ def _head(options: HeadTrainingOptions, model: PreTrainedModel, vocabulary: Call
     else:
         head = _new_head(options, model, vocabulary())
     head.train(mode=True)
-    return head.requires_grad_(requires_grad=True)
+    return head.to(model.device).requires_grad_(requires_grad=True)
 
 
 def _new_head(options: HeadTrainingOptions, model: PreTrainedModel, token_ids: tuple[int, ...]) -> Head:

@@ -93,7 +93,7 @@ class TrainingLoop:
 
         ``course`` is what else makes a training another one; it must be JSON.
         """
-        self._accelerator = Accelerator()
+        self._accelerator = accelerator()
         self._pupil = pupil
         self._learnt = pupil.learnt()
         optimizer = torch.optim.AdamW(
@@ -184,8 +184,10 @@ class TrainingLoop:
 
     def _resume(self) -> None:
         path = self._folder / _STATE
+        first = self._accelerator.is_main_process
         if not path.exists():
-            (self._folder / LOG).unlink(missing_ok=True)
+            if first:
+                (self._folder / LOG).unlink(missing_ok=True)
             return
         body: dict[str, Any] = torch.load(path, weights_only=True)
         if body["course"] != json.dumps(self._course, sort_keys=True):
@@ -195,6 +197,8 @@ class TrainingLoop:
         self._put_back(_LEARNT)
         self._optimizer.load_state_dict(body["optimizer"])
         self._state = _State(**body["state"])
+        if not first:
+            return
         # Steps after the last check are taken again.
         lines = (self._folder / LOG).read_text("utf-8").splitlines(keepends=True)[: self._state.step]
         (self._folder / LOG).write_text("".join(lines), "utf-8")
@@ -212,6 +216,14 @@ class TrainingLoop:
     def _log(self, progress: Progress) -> None:
         with (self._folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(progress)) + "\n")
+
+
+def accelerator() -> Accelerator:
+    """What knows this process among those that train together, as torchrun or Ray started them, or alone.
+
+    Accelerate looks for several processes on CPU only where it is told to use it.
+    """
+    return Accelerator(cpu=not torch.cuda.is_available())
 
 
 def _rate(share: float, warmup: float) -> float:

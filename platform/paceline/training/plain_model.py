@@ -9,7 +9,9 @@ from paceline.errors import ModelRefusedError
 from paceline.modeling.loader import load_config, quiet_transformers
 
 
-def load_plain(folder: Path, *, dtype: torch.dtype, num_layers: int | None = None) -> PreTrainedModel:
+def load_plain(
+    folder: Path, *, dtype: torch.dtype, num_layers: int | None = None, device: str = "cpu"
+) -> PreTrainedModel:
     """The model in ``folder``, or its first ``num_layers`` layers; nothing of it learns yet.
 
     Raises ModelRefusedError for a family that is not tested, that is not laid out like Llama, or that has fewer layers.
@@ -35,6 +37,7 @@ def load_plain(folder: Path, *, dtype: torch.dtype, num_layers: int | None = Non
         )
     if not all(hasattr(getattr(model, "model", None), part) for part in ("layers", "norm", "embed_tokens")):
         raise ModelRefusedError(f"Drafters of this kind cannot be trained for the family '{config.model_type}'.")
+    torch.nn.Module.to(model, device)
     model.train(mode=False)
     model.requires_grad_(requires_grad=False)
     return model

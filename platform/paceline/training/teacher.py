@@ -17,9 +17,9 @@ _CHUNK = 512  # places whose logits over the whole vocabulary are in memory at a
 class ModelTeacher:
     """A target of Transformers, in the precision that is served; computes what it is asked, and keeps nothing."""
 
-    def __init__(self, folder: Path, *, dtype: torch.dtype = torch.bfloat16) -> None:
+    def __init__(self, folder: Path, *, dtype: torch.dtype = torch.bfloat16, device: str = "cpu") -> None:
         """Load the target in ``folder``. Raises ModelRefusedError for a family that is not tested."""
-        self._model = load_plain(folder, dtype=dtype)
+        self._model = load_plain(folder, dtype=dtype, device=device)
         self._version = f"{weights_version(folder)} {dtype}"
 
     @property
@@ -45,6 +45,7 @@ class ModelTeacher:
 
     def hidden(self, token_ids: torch.Tensor) -> torch.Tensor:
         """``[batch, tokens, hidden]`` after the last norm, for ids ``[batch, tokens]`` padded at the end."""
+        token_ids = token_ids.to(self._model.device)
         hidden: torch.Tensor = self._model.model(input_ids=token_ids, use_cache=False).last_hidden_state
         return hidden
 
