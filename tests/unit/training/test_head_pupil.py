@@ -73,6 +73,26 @@ def test_each_draft_is_the_token_at_its_offset(kind, tmp_path):
     assert agrees.float().mean() > 0.99
 
 
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "mtp", "mtp-modules", "mtp-parallel"])
+def test_a_draft_reads_nothing_that_the_target_computed_behind_its_root(kind, tmp_path):
+    """The feature that the target computed at token 5 reaches chains from token 6 on: their draft of depth d at 5 + d.
+
+    In serving nothing later exists yet; a head that learnt from it would look good and draft nothing.
+    """
+    pupil = new_pupil(kind, tmp_path, DIALOGUES)
+    batch = pupil.batch(DIALOGUES[:2])
+    for parameter in pupil.parameters():
+        torch.nn.init.normal_(parameter, std=0.2)
+    with torch.no_grad():
+        before = list(pupil.steps(batch, DEPTH))
+        batch.hidden[:, 5] += 1
+        after = list(pupil.steps(batch, DEPTH))
+    for depth, (old, new) in enumerate(zip(before, after, strict=True), 1):
+        changed = (old.hidden != new.hidden).any(-1).all(0).nonzero()[:, 0]
+        token = int(changed[0]) + 1
+        assert token - old.root == 6, depth
+
+
 def test_without_the_feature_a_head_reads_tokens_alone(tmp_path):
     """Weights of the feature are zero and stay so: the head is without it in serving too, which feeds features."""
     pupil = new_pupil("eagle", tmp_path, DIALOGUES, without_feature=True)
