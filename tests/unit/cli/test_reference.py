@@ -11,7 +11,7 @@ def test_config_page_shows_bounds_defaults_and_nested_sections():
     assert "| `page_size` | whole number, at least 1, at most 256 | `16` | Tokens per KV page." in page
     assert "| `verifier` | `coupled`, `rejection`, `block` | `coupled` |" in page
     assert "## `drafters.NAME`" in page
-    assert "| `method` | text | required | Drafting method: `ngram`, `draft_model`, " in page
+    assert "| `method` | text | required | `ngram`, `draft_model`, `medusa`, " in page
     assert "## `target.autoscaling`" in page
     assert "| `resources` | for each name: number, at least 0.0001, at most 1000 |  | Custom Ray resources" in page
     assert "| `disabled_groups` | list, each: text |  |" in page
