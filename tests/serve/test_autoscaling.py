@@ -16,7 +16,8 @@ from paceline_serve.names import APP_NAME, TARGET
 pytestmark = [pytest.mark.serve, pytest.mark.model, pytest.mark.full, pytest.mark.timeout(1500)]
 
 _MIGRATE_AFTER_S = 2.0
-_LONG = common_pb2.SamplingParams(temperature=1.0, max_tokens=400, ignore_eos=True)
+_LONG = 400  # tokens
+_VERY_LONG = 2400  # takes longer than it takes to notice that a target is not needed
 
 
 @pytest.fixture(name="fleet", scope="module")
@@ -51,7 +52,7 @@ def test_load_starts_a_target_and_one_that_stops_hands_its_answer_over(fleet):
     Fleet.eventually(lambda: references, "an answer of the first target", within_s=240)
 
     begun = threading.Event()
-    moving = fleet.start(_answer, fleet, lambda _count: begun.set())  # by the second target, which is idle
+    moving = fleet.start(_answer, fleet, lambda _count: begun.set(), _VERY_LONG)  # by the second target, which is idle
     assert begun.wait(60)
     enough.set()
     Fleet.eventually(lambda: _targets(fleet)[0] == 1, "fewer targets are wanted", within_s=120)
@@ -60,7 +61,7 @@ def test_load_starts_a_target_and_one_that_stops_hands_its_answer_over(fleet):
     took_s = time.monotonic() - stopped_at
 
     moved = moving.result(240)
-    assert moved.ids[0] == references[0]
+    assert moved.ids[0] == _answer(fleet, lambda _count: None, _VERY_LONG).ids[0]
     assert moved.summary.resumed_count == 1
     assert took_s <= _MIGRATE_AFTER_S + MOVE_S
     for future in asking:
@@ -80,8 +81,9 @@ def _give_up_if(enough: threading.Event) -> None:
         raise _GivenUp
 
 
-def _answer(fleet: Fleet, on_message: Callable[[int], None]) -> Generated:
-    return fleet.generate("One, two, three,", on_message, seed=7, sampling=_LONG)
+def _answer(fleet: Fleet, on_message: Callable[[int], None], num_tokens: int = _LONG) -> Generated:
+    sampling = common_pb2.SamplingParams(temperature=1.0, max_tokens=num_tokens, ignore_eos=True)
+    return fleet.generate("One, two, three,", on_message, seed=7, sampling=sampling)
 
 
 def _targets(fleet: Fleet) -> tuple[int, int]:
