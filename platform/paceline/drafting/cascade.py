@@ -114,12 +114,11 @@ class CascadeDrafter(DraftModelDrafter):
         return [growth.proposal(draft_ms) for growth in growths]
 
     def _growth(self, session: ModelSession) -> CascadeGrowth:
-        sampling = session.opening.sampling
         return CascadeGrowth(
             session,
             session.sampler(self._eos_token_ids),
             limits=self._limits(session),
-            end_token_ids=frozenset(sampling.stop_token_ids).union(() if sampling.ignore_eos else self._eos_token_ids),
+            end_token_ids=session.end_token_ids(self._eos_token_ids),
             max_law_tokens=self._max_law_tokens,
             draft_ids=self._draft_ids,
         )

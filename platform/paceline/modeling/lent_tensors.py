@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedModel
 
-from paceline.errors import ModelRefusedError, ModelUnavailableError
+from paceline.errors import ModelRefusedError
+from paceline.modeling.one_tensor import read_tensor
 
 EMBEDDING, OUTPUT = "model.embed_tokens.weight", "lm_head.weight"
 
@@ -22,7 +22,7 @@ def lend(model: PreTrainedModel, missing: Iterable[str], lender: Path) -> list[s
     for name in sorted(left & {EMBEDDING, OUTPUT}):
         source = EMBEDDING if tied else name
         own: torch.Tensor = model.get_parameter(source)
-        lent = _read(lender, source)
+        lent = read_tensor(lender, source)
         if lent.shape != own.shape:
             raise ModelRefusedError(
                 f"The draft model borrows '{source}' as {list(own.shape)}, but the target's is {list(lent.shape)}: it "
@@ -32,15 +32,3 @@ def lend(model: PreTrainedModel, missing: Iterable[str], lender: Path) -> list[s
             own.copy_(lent)
         left.discard(name)
     return sorted(left)
-
-
-def _read(folder: Path, name: str) -> torch.Tensor:
-    for file in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                if name in opened.keys():  # noqa: SIM118 - not a mapping
-                    tensor: torch.Tensor = opened.get_tensor(name)
-                    return tensor
-        except (OSError, SafetensorError) as error:
-            raise ModelUnavailableError(f"{file} cannot be read ({error}); download it again.") from error
-    raise ModelUnavailableError(f"The target in {folder} lacks the tensor '{name}', which a draft model borrows.")

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.heads.head_tensors import safetensors_files
 from paceline.modeling.loader import LoadedModel, load_config
+from paceline.modeling.one_tensor import read_tensor
 from paceline.modeling.packed_weight import PackedWeight
 
 # Families whose embedding and output head are plain tables, and whose layers heads are made of.
@@ -41,7 +41,7 @@ class TargetWeights:
     def _read_output(self) -> torch.Tensor:
         if self.folder is None:
             raise ModelUnavailableError("The target's output head is packed, and its folder is not known.")
-        return _read(self.folder, _OUTPUT).to(self.embedding.dtype)
+        return read_tensor(self.folder, _OUTPUT).to(self.embedding.dtype)
 
 
 def weights_of_loaded(loaded: LoadedModel, folder: Path | None) -> TargetWeights:
@@ -74,23 +74,12 @@ def weights_of_folder(folder: Path, *, dtype: torch.dtype, device: str = "cpu") 
     """
     config = load_config(folder)
     _check_family(config)
-    embedding = _read(folder, _EMBEDDING).to(device=device, dtype=dtype)
+    safetensors_files(folder)  # a pickle is the first thing to refuse
+    embedding = read_tensor(folder, _EMBEDDING).to(device=device, dtype=dtype)
     if config.tie_word_embeddings:
         return TargetWeights(config, embedding, embedding, None, folder)
-    output = _read(folder, _OUTPUT).to(device=device, dtype=dtype)
+    output = read_tensor(folder, _OUTPUT).to(device=device, dtype=dtype)
     return TargetWeights(config, embedding, output, None, folder)
-
-
-def _read(folder: Path, name: str) -> torch.Tensor:
-    for file in safetensors_files(folder):
-        try:
-            with safe_open(file, framework="pt") as opened:
-                if name in opened.keys():  # noqa: SIM118 - not a mapping
-                    tensor: torch.Tensor = opened.get_tensor(name)
-                    return tensor
-        except (OSError, SafetensorError) as error:
-            raise ModelUnavailableError(f"{file} cannot be read ({error}); download it again.") from error
-    raise ModelUnavailableError(f"The model in {folder} lacks the tensor '{name}'; download it again.")
 
 
 def _check_family(config: PreTrainedConfig) -> None:
