@@ -72,8 +72,8 @@ model: setup
 	@paceline models fetch smollm2-135m
 
 .PHONY: test
-test: setup model ## Run the tests (under 20 minutes on 2 cores)
-	$(PYTHON) -m pytest -m "not full" $(ARGS)
+test: setup model ## Run the tests, on two cores at once
+	$(PYTHON) -m pytest -m "not full" -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-full
 test-full: setup model ## Run the tests in their long form too

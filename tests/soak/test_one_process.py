@@ -76,7 +76,7 @@ def fates(subject, drawn):
         facts = TargetFacts(tokenizer.vocabulary, 2048)
         section = config.drafters["lookup"]
         config = config.model_copy(update={"drafters": {"lookup": section}})
-        drafters = {"lookup": build_matching_drafter("lookup", section, facts, device="cpu")}
+        drafters = {"lookup": build_matching_drafter("lookup", section, facts)}
         backend = NativeBackend.start(subject.folder, config=config, drafters=drafters)
         service = GatewayService(
             EnginePool(backend),

@@ -46,7 +46,7 @@ def draft_model(
     vocabulary: Vocabulary = 8192,
     vocabulary_of: VocabularyOf = None,
     epochs: Epochs = 3,
-    learning_rate: Rate = 5e-4,
+    learning_rate: Rate = 2e-3,
     batch_tokens: BatchTokens = 4096,
     hybrid_from: HybridFrom = 0.4,
     check_every: CheckEvery = 100,

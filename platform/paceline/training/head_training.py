@@ -51,7 +51,7 @@ class HeadTrainingOptions:
     heads: int = 4  # Medusa
     unroll: int = 2  # EAGLE, MTP
     epochs: int = 3
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-3
     batch_tokens: int = 4096
     hybrid_from: float = 0.4
     check_every: int = 100

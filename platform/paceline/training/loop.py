@@ -16,10 +16,10 @@ from paceline.errors import ConfigError
 from paceline.training.batches import batches, schedule
 from paceline.training.chain_figures import ChainFigures, chain_figures
 from paceline.training.corpus import Dialogue, first_tokens
+from paceline.training.optimizers import optimizers
 
 CHECKED_DEPTH = 4  # drafts of the chains that tau is simulated for
 LOG = "metrics.jsonl"
-_BETAS = (0.9, 0.95)
 _STATE, _LEARNT, _BEST = "state.pt", "last.safetensors", "best.safetensors"
 
 Say = Callable[["Progress"], None]
@@ -44,7 +44,7 @@ class LoopOptions:
 
     epochs: int = 3
     batch_tokens: int = 4096
-    learning_rate: float = 5e-4
+    learning_rate: float = 2e-3
     warmup: float = 0.03  # share of all steps
     hybrid_from: float = 0.4  # share of all steps after which the hybrid loss replaces KL
     most_norm: float = 0.5  # of the gradient
@@ -96,10 +96,8 @@ class TrainingLoop:
         self._accelerator = accelerator()
         self._pupil = pupil
         self._learnt = pupil.learnt()
-        optimizer = torch.optim.AdamW(
-            self._learnt.values(), lr=options.learning_rate, betas=_BETAS, weight_decay=options.weight_decay
-        )
-        self._module, self._optimizer = self._accelerator.prepare(pupil, optimizer)
+        made = optimizers(self._learnt, learning_rate=options.learning_rate, weight_decay=options.weight_decay)
+        self._module, *self._optimizers = self._accelerator.prepare(pupil, *made)
         self._folder = folder
         self._options = options
         self._course = {**asdict(options), **course}
@@ -142,14 +140,16 @@ class TrainingLoop:
         options, state = self._options, self._state
         share = state.step / num_steps
         rate = options.learning_rate * _rate(share, options.warmup)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = rate
+            optimizer.zero_grad(set_to_none=True)
         loss, tokens = self._module(batch, hybrid=share >= options.hybrid_from)
-        self._optimizer.zero_grad(set_to_none=True)
         if loss.requires_grad:
             self._accelerator.backward(loss)
             self._accelerator.clip_grad_norm_(self._learnt.values(), options.most_norm)
-            self._optimizer.step()
+            for optimizer in self._optimizers:
+                optimizer.step()
         state.step += 1
         count = torch.tensor(tokens, device=self._accelerator.device)
         state.token_passes += int(self._accelerator.reduce(count))
@@ -176,7 +176,7 @@ class TrainingLoop:
         body = {
             "course": json.dumps(self._course, sort_keys=True),
             "state": asdict(self._state),
-            "optimizer": self._optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self._optimizers],
         }
         written = self._folder / f"{_STATE}.new"
         torch.save(body, written)
@@ -195,7 +195,8 @@ class TrainingLoop:
                 f"{self._folder} holds a training with other options or data; begin in another folder, or remove it."
             )
         self._put_back(_LEARNT)
-        self._optimizer.load_state_dict(body["optimizer"])
+        for optimizer, kept in zip(self._optimizers, body["optimizers"], strict=True):
+            optimizer.load_state_dict(kept)
         self._state = _State(**body["state"])
         if not first:
             return

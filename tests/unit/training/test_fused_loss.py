@@ -9,12 +9,13 @@ from paceline.training.fused_loss import fused_loss
 
 @pytest.mark.parametrize(("hybrid", "loss"), [(False, kl_loss), (True, hybrid_loss)])
 @pytest.mark.parametrize("own_output", [False, True])
-def test_loss_and_gradient_are_those_of_the_plain_form(hybrid, loss, own_output):
+@pytest.mark.parametrize("vocab_size", [40, 2048])  # the larger one is compiled
+def test_loss_and_gradient_are_those_of_the_plain_form(hybrid, loss, own_output, vocab_size):
     """More rows than are taken at a time; every gradient, whatever the laws' distance."""
     torch.manual_seed(0)
     hidden = torch.randn(600, 16, dtype=torch.float64, requires_grad=True)
     target_hidden = torch.cat([hidden[:300].detach() + 0.1 * torch.randn(300, 16), torch.randn(300, 16)])
-    output, other = torch.randn(2, 40, 16, dtype=torch.float64)
+    output, other = torch.randn(2, vocab_size, 16, dtype=torch.float64)
     target_output = other if own_output else output
     expected = loss(hidden @ output.T, target_hidden @ target_output.T).sum()
     (slope,) = torch.autograd.grad(expected, hidden)

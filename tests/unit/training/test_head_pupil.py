@@ -41,7 +41,7 @@ def trained(kind, folder, **lesson):
     """A pupil after some seconds of training."""
     pupil = new_pupil(kind, folder, DIALOGUES + CHECKED, **lesson)
     options = LoopOptions(
-        epochs=18, batch_tokens=512, learning_rate=4e-3, hybrid_from=0.8, check_every=1000, most_norm=5.0
+        epochs=18, batch_tokens=512, learning_rate=2e-2, hybrid_from=0.8, check_every=1000, most_norm=5.0
     )
     TrainingLoop(pupil, folder / "work", options, course={}).run(DIALOGUES, CHECKED)
     return pupil
