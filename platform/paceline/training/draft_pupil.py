@@ -39,12 +39,11 @@ class DraftPupil(torch.nn.Module):
         batch = self._batch(dialogues)
         wanted = batch.is_answer & self.known[batch.choices]
         count = int(wanted.sum())
-        if not count:
-            return torch.zeros((), device=wanted.device), 0
+        # Of no rows the loss is 0, and still has a gradient: workers that train together all need one.
         with self._rounded():
             hidden = self.draft(batch.token_ids)[wanted]
             loss = fused_loss(hidden, batch.hidden[wanted], self._head.to(self._precision), hybrid=hybrid)
-        return loss / count, count
+        return loss / max(count, 1), count
 
     @torch.no_grad()
     def agreement(self, dialogues: Sequence[Dialogue], depth: int) -> torch.Tensor:

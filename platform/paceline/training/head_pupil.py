@@ -90,9 +90,9 @@ class HeadPupil(torch.nn.Module):
                 hidden, answer, wanted = _drafts(step, batch)
                 wanted = wanted & self.known[answer.choices]
                 count = int(wanted.sum())
-                if count:
-                    loss = fused_loss(hidden[wanted], answer.hidden[wanted], self.output_rounded, hybrid=hybrid)
-                    total = total + self.lesson.decay**index * loss / count
+                # Of no rows it is 0, and still has a gradient: workers that train together all need one.
+                loss = fused_loss(hidden[wanted], answer.hidden[wanted], self.output_rounded, hybrid=hybrid)
+                total = total + self.lesson.decay**index * loss / max(count, 1)
                 tokens += count if index == 0 else 0
                 weights += self.lesson.decay**index
         return total / weights, tokens

@@ -145,11 +145,10 @@ class TrainingLoop:
                 group["lr"] = rate
             optimizer.zero_grad(set_to_none=True)
         loss, tokens = self._module(batch, hybrid=share >= options.hybrid_from)
-        if loss.requires_grad:
-            self._accelerator.backward(loss)
-            self._accelerator.clip_grad_norm_(self._learnt.values(), options.most_norm)
-            for optimizer in self._optimizers:
-                optimizer.step()
+        self._accelerator.backward(loss)
+        self._accelerator.clip_grad_norm_(self._learnt.values(), options.most_norm)
+        for optimizer in self._optimizers:
+            optimizer.step()
         state.step += 1
         count = torch.tensor(tokens, device=self._accelerator.device)
         state.token_passes += int(self._accelerator.reduce(count))

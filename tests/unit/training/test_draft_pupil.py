@@ -98,3 +98,14 @@ def test_training_brings_the_draft_model_nearer_to_its_target(pupil, dialogues, 
     assert kl[-1] < 0.8 * kl[0]
     assert torch.equal(pupil.draft.model.get_input_embeddings().weight, lent)
     assert pupil.learnt().keys() == pupil.draft.learnt().keys()
+
+
+def test_a_batch_that_teaches_nothing_still_has_gradients(pupil, dialogues):
+    """Workers that train together exchange gradients after every batch: one without would be waited for for good."""
+    pupil.known[:] = False
+
+    loss, count = pupil(dialogues[:4], hybrid=True)
+    loss.backward()
+
+    assert (loss.item(), count) == (0.0, 0)
+    assert not any(tensor.grad.any() for tensor in pupil.learnt().values())

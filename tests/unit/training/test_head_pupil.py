@@ -161,3 +161,18 @@ def test_the_targets_tables_are_not_learnt(tmp_path):
     assert sum(tensor.numel() for tensor in pupil.parameters()) == sum(map(torch.numel, pupil.learnt().values()))
     assert pupil.output.shape == (NUM_TOKENS, 64)
     assert pupil.known.shape == (VOCAB_SIZE,)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "mtp-parallel"])
+def test_a_batch_that_teaches_nothing_still_has_gradients(kind, tmp_path):
+    """Workers that train together exchange gradients after every batch: one without would be waited for for good."""
+    pupil = new_pupil(kind, tmp_path, DIALOGUES)
+    pupil.known[:] = False
+
+    loss, tokens = pupil(DIALOGUES[:2], hybrid=True)
+    loss.backward()
+
+    assert (loss.item(), tokens) == (0.0, 0)
+    gradients = [parameter.grad for parameter in pupil.head.parameters() if parameter.grad is not None]
+    assert gradients
+    assert not any(gradient.any() for gradient in gradients)
