@@ -67,6 +67,7 @@ def build_head(group: str, config: DrafterConfig, host: DrafterHost) -> BuiltHea
             eos_token_ids=ends,
             lender=None if host.local is None else host.local.pages,
             max_law_tokens=config.max_law_tokens,
+            tree=read_static_tree(folder, None),
         )
     spec = head.spec
     facts = DrafterFacts(

@@ -12,6 +12,7 @@ from paceline.drafting.head_passes import ContextResult, compute_context, drafte
 from paceline.drafting.head_session import HeadSession
 from paceline.drafting.page_lender import PageLender
 from paceline.drafting.queued_drafter import QueuedDrafter
+from paceline.drafting.static_tree import StaticTree
 from paceline.drafting.tree_growth import TreeGrowth
 from paceline.kvcache.page_pool import PageTable
 from paceline.modeling.head_runner import HeadRunner
@@ -38,11 +39,12 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
         lender: PageLender | None = None,
         max_law_tokens: int = 256,
         prefill_chunk: int = 256,
+        tree: StaticTree | None = None,
     ) -> None:
         """Draft with ``runner``, in pages of ``lender`` or, without one, in its memory's own.
 
         ``max_law_tokens``: most ids of a law that is sent along. ``prefill_chunk``: most tokens that one unit
-        of work spends on sessions that are behind.
+        of work spends on sessions that are behind. Trees are dynamic, or the best nodes of ``tree``.
         """
         super().__init__()
         self.method = runner.spec.method
@@ -51,6 +53,7 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
         self._eos_token_ids = frozenset(eos_token_ids)
         self._max_law_tokens = max_law_tokens
         self._prefill_chunk = prefill_chunk
+        self._tree = tree
         ids = runner.spec.draft_token_ids
         self._draft_ids = None if ids is None else DraftIds(ids, device=runner.memory.features.device)
         self._drafted_last = False
@@ -189,23 +192,27 @@ class HeadDrafter(QueuedDrafter[HeadSession]):
     def _grown(self, session: HeadSession, context: ContextResult) -> TreeGrowth:
         """The first level of a tree, or all of one whose levels do not depend on each other."""
         sampler, ends = session.sampler(self._eos_token_ids), session.end_token_ids(self._eos_token_ids)
+        limits = self._limits(session)
+        shape = self._tree.shape(limits.max_depth, limits.max_nodes, limits.top_k) if self._tree else None
         if self._runner.spec.variant != "parallel":
             return HeadGrowth(
                 session,
                 sampler,
                 context,
-                limits=self._limits(session),
+                limits=limits,
                 end_token_ids=ends,
                 max_law_tokens=self._max_law_tokens,
                 draft_ids=self._draft_ids,
+                shape=shape,
             )
         growth = ParallelGrowth(
             session,
             sampler,
-            limits=self._limits(session),
+            limits=limits,
             end_token_ids=ends,
             max_law_tokens=self._max_law_tokens,
             draft_ids=self._draft_ids,
+            shape=shape,
         )
         growth.fill(torch.stack(context.logits))
         return growth

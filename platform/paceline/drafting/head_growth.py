@@ -1,5 +1,7 @@
 """One tree while a draft head draws it: each node reads the head's own guess of the feature behind its parent."""
 
+from collections.abc import Mapping
+
 import torch
 
 from paceline.core.drafts import DraftBudget, DraftTree
@@ -30,6 +32,7 @@ class HeadGrowth(TreeGrowth):
         end_token_ids: frozenset[int],
         max_law_tokens: int,
         draft_ids: DraftIds | None,
+        shape: Mapping[Ranks, int] | None = None,
     ) -> None:
         """Draft behind what ``context`` says of the newest token; see `TreeGrowth`."""
         super().__init__(
@@ -39,6 +42,7 @@ class HeadGrowth(TreeGrowth):
             end_token_ids=end_token_ids,
             max_law_tokens=max_law_tokens,
             draft_ids=draft_ids,
+            shape=shape,
         )
         self._session = session
         self._roots = context.hidden  # of the newest token, by module

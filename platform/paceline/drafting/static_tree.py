@@ -1,4 +1,7 @@
-"""The tree of a Medusa checkpoint: which choices of which heads are worth a node, best first (Cai et al. 2024)."""
+"""A tree that is settled beforehand: which choices of which depth are worth a node, best first (Cai et al. 2024).
+
+Medusa checkpoints bring one. Beside an EAGLE or MTP head it takes the place of dynamic trees.
+"""
 
 import json
 from collections import Counter
@@ -28,8 +31,8 @@ class StaticTree:
         return Counter(path[:-1] for path in fitting[:max_nodes])
 
 
-def read_static_tree(folder: Path, num_heads: int) -> StaticTree | None:
-    """The tree of the heads in ``folder``; None where it has no such file.
+def read_static_tree(folder: Path, num_heads: int | None) -> StaticTree | None:
+    """The tree of the heads in ``folder``, ``num_heads`` deep at most; None where it has no such file.
 
     Raises ModelRefusedError for paths that make no tree, or that want more heads than there are.
     """
@@ -41,8 +44,9 @@ def read_static_tree(folder: Path, num_heads: int) -> StaticTree | None:
         numbers = all(type(rank) is int and rank >= 0 for path in paths for rank in path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelRefusedError(f"{file} is refused: it must be an object with a list '{_KEY}' ({error!r}).") from error
-    if not numbers or not paths or not all(1 <= len(path) <= num_heads for path in paths):
-        raise ModelRefusedError(f"{file} is refused: a path is 1 to {num_heads} ranks from 0, one for each head.")
+    deepest = max(map(len, paths), default=0) if num_heads is None else num_heads
+    if not numbers or not paths or not all(1 <= len(path) <= deepest for path in paths):
+        raise ModelRefusedError(f"{file} is refused: a path is 1 to {deepest} ranks from 0, one for each head.")
     seen: set[Ranks] = {()}
     for path in paths:
         *above, rank = path

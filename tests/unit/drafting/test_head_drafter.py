@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from head_drafters import InProcess, LendingTarget, Remote, feature_of, head_run
 from paceline.core.drafts import DraftProposal, DraftRefusal, FeatureBlock, NeedSync
 from paceline.core.hashed_tokens import HashedTokens
 from paceline.drafting.head_drafter import HeadDrafter
+from paceline.drafting.static_tree import StaticTree
 from paceline.kvcache.page_pool import PagePool
 from paceline.modeling.head_runner import HeadRunner
 from tiny_models import VOCAB_SIZE
@@ -20,7 +22,7 @@ KINDS = ("eagle", "mtp", "mtp-parallel")
 TEXT = tuple(random.Random(2).choices(range(VOCAB_SIZE), k=120))
 
 
-def remote(kind: str, **options: int) -> tuple[Remote, HeadRunner]:
+def remote(kind: str, **options: Any) -> tuple[Remote, HeadRunner]:
     runner = head_runner(kind, PagePool(options.pop("num_pages", 64), 4))
     return Remote(HeadDrafter(runner, eos_token_ids=(), **options)), runner
 
@@ -99,6 +101,23 @@ def test_a_round_computes_what_is_new_and_the_drafts(kind: str) -> None:
     ask(drafter, row(tokens, 40, depth=2))
     earlier = runner.spec.num_modules - 1 if kind == "mtp" else 0
     assert counts[0] == 3 + earlier
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_static_tree_takes_the_place_of_dynamic_ones(kind: str) -> None:
+    """Its best nodes within the budget are drafted, whatever the head says; as a chain where chains are asked for."""
+    tree = StaticTree([(0,), (1,), (0, 0), (2,), (1, 0)])
+    drafter, _ = remote(kind, tree=tree)
+    drafter.open([opening()])
+    tokens = HashedTokens(TEXT[:40])
+    drafted = ask(drafter, row(tokens, 0, depth=2, nodes=4, top_k=3))
+    tokens.extend(TEXT[40:41])
+    chained = ask(drafter, row(tokens, 40, depth=2, nodes=2, top_k=1))
+    assert isinstance(drafted, DraftProposal)
+    assert isinstance(chained, DraftProposal)
+    assert drafted.tree.parents == (-1, -1, -1, 0)
+    assert chained.tree.is_chain
+    assert len(chained.tree) == 2
 
 
 def test_a_sequence_that_slept_computes_what_is_not_there() -> None:
