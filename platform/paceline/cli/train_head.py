@@ -144,7 +144,7 @@ def medusa(
     vocabulary_of: VocabularyOf = None,
     heads: Annotated[int, typer.Option(min=1, max=16, help="Heads, one a future token.")] = 4,
     epochs: Epochs = 3,
-    learning_rate: Rate = 1e-3,
+    learning_rate: Rate = 1e-2,
     batch_tokens: BatchTokens = 4096,
     hybrid_from: HybridFrom = 0.4,
     check_every: CheckEvery = 100,
