@@ -73,7 +73,7 @@ model: setup
 
 .PHONY: test
 test: setup model ## Run the tests, on two cores at once
-	$(PYTHON) -m pytest -m "not full" -n 2 --dist loadgroup $(ARGS)
+	OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m "not full" -n 2 --dist loadgroup $(ARGS)
 
 .PHONY: test-full
 test-full: setup model ## Run the tests in their long form too

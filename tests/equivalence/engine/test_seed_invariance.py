@@ -14,11 +14,13 @@ from paceline.backends.native import NativeBackend
 from paceline.bench.prompts import load_prompts
 from paceline.config.schema import DeploymentConfig, DrafterConfig, EngineConfig, ModelConfig, Tunables
 from paceline.core.generation import ChoiceStart, ChoiceStats, GenerationChunk, GenerationRequest
+from paceline.core.model_identity import FeatureFacts
 from paceline.core.plans import Plan, Route
 from paceline.core.sampling_params import SamplingParams
 from paceline.drafting.drafter import Drafter
+from paceline.drafting.host import DrafterHost
 from paceline.drafting.matching import TargetFacts
-from paceline.drafting.registry import build_drafter
+from paceline.drafting.registry import BuiltDrafter, build_drafter
 from paceline.engine import kv_room
 from paceline.modeling.resolve import resolve_model
 from paceline.modeling.runner import ModelRunner
@@ -36,7 +38,8 @@ NODES = 6
 TOP_K = 3  # of what is asked for; chains ask for less
 LEAST_EQUAL = 0.95
 NGRAM = {"method": "ngram", "min_match_tokens": 1}
-SMALL = {"method": "draft_model", "model": MODEL, "num_layers": 4, "dtype": "bfloat16"}
+SMALL = {"method": "draft_model", "model": f"{MODEL}/draft_model", "dtype": "bfloat16"}
+HEADS = {name: {"method": name, "model": f"{MODEL}/{name}"} for name in ("medusa", "eagle", "mtp")}
 CASCADE = {"method": "cascade", "levels": [NGRAM, SMALL]}
 GROUPS = {
     "ngram": DrafterConfig(**NGRAM, place="in_process"),
@@ -47,6 +50,8 @@ GROUPS = {
     "remote-tree": DrafterConfig(**SMALL),
     "cascade": DrafterConfig(**CASCADE, place="in_process"),
     "remote-cascade": DrafterConfig(**CASCADE),
+    **{name: DrafterConfig(**head, place="in_process") for name, head in HEADS.items()},  # trees
+    **{f"remote-{name}": DrafterConfig(**head) for name, head in HEADS.items()},  # chains
 }
 METHODS = (None, *GROUPS)
 SELF = DrafterConfig(method="draft_model", model=MODEL, dtype="bfloat16", place="in_process")
@@ -101,35 +106,39 @@ class Platform:
         self.audited.append(f"{what}: {found}")
 
 
-def small() -> Drafter:
-    return build_drafter("small", GROUPS["small"]).drafter
-
-
 @pytest.fixture(scope="module")
 def platform() -> Iterator[Platform]:
     """Prompts in chunks, freed pages poisoned, and too few pages for 16 long answers: some are pre-empted."""
     folder = resolve_model(MODEL)
     tokenizer = TextTokenizer.load(folder)
-    facts = TargetFacts(tokenizer.vocabulary, 8192)
+    facts = TargetFacts(tokenizer.vocabulary, 8192, (FeatureFacts("last", 576),))
+    host = DrafterHost(target_folder=folder, target_dtype="bfloat16")
     config = DeploymentConfig(
         model=ModelConfig(source=MODEL, dtype="bfloat16"),
         engine=EngineConfig(kv_cache_tokens=800, step_tokens=96, poison_freed_pages=True),
         drafters={**GROUPS, "self": SELF},
         tunables=Tunables(max_draft_tokens=NODES, draft_top_k=TOP_K, draft_adaptive=False),
     )
-    any_of = {"ngram": build_drafter("n", GROUPS["ngram"]).drafter, "small": small()}
+
+    def built(name: str) -> BuiltDrafter:
+        return build_drafter(name, GROUPS.get(name, SELF), host)
+
+    any_of = {"ngram": built("ngram").drafter, "small": built("small").drafter}
     with loop_thread() as thread, ExitStack() as links, pytest.MonkeyPatch.context() as patch:
         patch.setattr(kv_room, "HEADROOM_TOKENS", 0)
         drafters: dict[str, Drafter] = {
-            "ngram": Shaped(build_drafter("ngram", GROUPS["ngram"]).drafter, 1),
-            "small": Shaped(small(), 1),
-            "tree": small(),
-            "self": build_drafter("self", SELF).drafter,
-            "cascade": build_drafter("cascade", GROUPS["cascade"]).drafter,
+            "ngram": Shaped(built("ngram").drafter, 1),
+            "small": Shaped(built("small").drafter, 1),
+            "tree": built("tree").drafter,
+            "self": built("self").drafter,
+            "cascade": built("cascade").drafter,
             "roulette": RouletteDrafter(any_of, random.Random(1)),
         }
-        for name in GROUPS.keys() - drafters.keys():
-            drafters[name] = links.enter_context(remote(thread, *build_drafter(name, GROUPS[name]), hello=facts))
+        for name in GROUPS.keys() - drafters.keys() - HEADS.keys():
+            drafter, drafter_facts = built(name)
+            if name.removeprefix("remote-") in HEADS:
+                drafter = Shaped(drafter, 1)
+            drafters[name] = links.enter_context(remote(thread, drafter, drafter_facts, hello=facts))
         backend = NativeBackend.start(folder, config=config, drafters=drafters)
         yield Platform(backend, tokenizer)
         backend.parts.engine.check_integrity()
