@@ -27,7 +27,7 @@ from paceline.training.head_pupil import HeadPupil, Lesson, pupil_of
 from paceline.training.joint_mtp import JointPupil, save_joint
 from paceline.training.loop import LoopOptions, Outcome, Progress, TrainingLoop, accelerator
 from paceline.training.plain_model import load_plain
-from paceline.training.record import data_files, training_record, write_record
+from paceline.training.record import data_files, record_of_model, training_record, write_record
 from paceline.training.teacher import ModelTeacher
 
 _PRECISIONS = {"bfloat16": torch.bfloat16, "float32": torch.float32}
@@ -180,7 +180,8 @@ class HeadTraining:
                 "coverage": draft_vocabulary.coverage(self._checked, self._token_ids),
             },
         )
-        write_record(record, output)
+        earlier = record_of_model(str(options.start)) if options.start else None
+        write_record(record.after(earlier) if earlier else record, output)
 
 
 def _depth(options: HeadTrainingOptions, spec: HeadSpec) -> int:

@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,15 @@ class TrainingRecord:
     def share(self) -> float:
         """Parameters that the drafter adds over those of the target."""
         return self.parameters / self.target_parameters
+
+    def after(self, earlier: "TrainingRecord") -> "TrainingRecord":
+        """The record of both trainings, where this one went on from what ``earlier`` had made."""
+        return replace(
+            self,
+            commands=(*earlier.commands, *self.commands),
+            token_passes=earlier.token_passes + self.token_passes,
+            seconds=earlier.seconds + self.seconds,
+        )
 
 
 def data_files(paths: Sequence[Path]) -> tuple[DataFile, ...]:

@@ -107,6 +107,17 @@ def test_a_trained_head_is_gone_on_with(options, tmp_path):
         )
 
 
+def test_the_record_of_a_head_that_was_gone_on_with_tells_the_whole_way(options, tmp_path):
+    """Commands in order, and the tokens and seconds of both trainings."""
+    train(options, tmp_path / "head")
+    train(options, tmp_path / "more", start=tmp_path / "head", work=tmp_path / "w")
+    first, both = read_record(tmp_path / "head"), read_record(tmp_path / "more")
+
+    assert both.commands == (*first.commands, *first.commands)
+    assert both.token_passes == 2 * first.token_passes
+    assert both.seconds > first.seconds
+
+
 def test_the_vocabulary_of_another_drafter_can_be_shared(options, tmp_path):
     """One reduced output head then serves both."""
     train(options, tmp_path / "eagle")
