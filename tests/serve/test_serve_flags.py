@@ -117,7 +117,7 @@ def test_drafters_can_be_turned_off():
     ("flags", "said"),
     [
         (ServeFlags(drafter="medium"), "draft"),
-        (ServeFlags(drafter="draft_model"), "needs 'model'"),
+        (ServeFlags(model="org/name", drafter="draft_model"), "needs 'model'"),
         (ServeFlags(drafter="ngram:org/x"), "has no model"),
         (ServeFlags(engine="steam"), "engine.kind"),
         (ServeFlags(http_port=90000), "gateway.http_port"),
