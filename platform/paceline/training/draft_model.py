@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
 from torch.nn.functional import linear
 from transformers import PreTrainedModel
 
@@ -89,11 +90,20 @@ def save_draft_model(draft: DraftModel, folder: Path, *, target_folder: Path, wh
                 (folder / name).write_bytes((target_folder / name).read_bytes())
 
 
+def read_learnt(folder: Path) -> dict[str, torch.Tensor]:
+    """What `save_draft_model` wrote of the layers and the last norm. Raises ConfigError for another folder."""
+    try:
+        tensors = load_file(folder / _WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise ConfigError(f"{folder} is no draft model to begin with: {error}") from error
+    return {name: tensor for name, tensor in tensors.items() if name not in _LENT}
+
+
 def load_learnt(draft: DraftModel, tensors: dict[str, torch.Tensor]) -> None:
     """Put what `DraftModel.learnt` gave back. Raises ConfigError for tensors of another draft model."""
     own = draft.learnt()
     if own.keys() != tensors.keys() or any(own[name].shape != tensors[name].shape for name in own):
-        raise ConfigError("The checkpoint is that of a draft model with other layers; begin in another folder.")
+        raise ConfigError("That draft model has other layers; give --layers as many as it has.")
     with torch.no_grad():
         for name, tensor in own.items():
             tensor.copy_(tensors[name])

@@ -11,12 +11,12 @@ from paceline.modeling.loader import load_config
 from paceline.modeling.resolve import resolve_model
 from paceline.text.tokenizer import TextTokenizer
 from paceline.training.corpus import Dialogue, first_tokens, held_out, read_corpus
-from paceline.training.draft_model import new_draft_model, save_draft_model
+from paceline.training.draft_model import load_learnt, new_draft_model, read_learnt, save_draft_model
 from paceline.training.draft_pupil import DraftPupil
 from paceline.training.draft_vocabulary import choose_vocabulary, coverage, indispensable
 from paceline.training.feature_cache import FeatureCache, key_of
 from paceline.training.loop import LoopOptions, Progress, TrainingLoop
-from paceline.training.record import data_files, training_record, write_record
+from paceline.training.record import data_files, record_of_model, training_record, write_record
 from paceline.training.teacher import ModelTeacher
 
 
@@ -29,7 +29,8 @@ class DraftModelJob:
     work: Path  # checkpoints and figures
     features: Path | None  # the target's hidden states; None: in `work`
     model: str  # the target: a name, a folder or a hub id
-    layers: int
+    start: Path | None  # a trained draft model to begin with, instead of the target's first layers
+    layers: int  # that are kept of the target, or that `start` has
     vocabulary: int  # tokens that may be drafted
     vocabulary_of: Path | None  # a drafter whose draft vocabulary is taken instead
     drop_loops: bool
@@ -58,6 +59,8 @@ def make_draft_model(
     trained = first_tokens(trained, job.most_tokens) if job.most_tokens else trained
     token_ids = _vocabulary(job, trained, tokenizer)
     draft = new_draft_model(folder, num_layers=job.layers, draft_token_ids=token_ids)
+    if job.start is not None:
+        load_learnt(draft, read_learnt(job.start))
     teacher = ModelTeacher(folder)
     cache = FeatureCache(job.features or job.work / "features", teacher)
     cache.fill([*trained, *checked], read)
@@ -84,7 +87,8 @@ def make_draft_model(
             "coverage": coverage(checked, token_ids),
         },
     )
-    write_record(record, job.output)
+    earlier = record_of_model(str(job.start)) if job.start else None
+    write_record(record.after(earlier) if earlier else record, job.output)
 
 
 def _course(job: DraftModelJob, trained: list[Dialogue], token_ids: tuple[int, ...]) -> dict[str, object]:
@@ -94,9 +98,10 @@ def _course(job: DraftModelJob, trained: list[Dialogue], token_ids: tuple[int, .
 
 
 def _vocabulary(job: DraftModelJob, trained: list[Dialogue], tokenizer: TextTokenizer) -> tuple[int, ...]:
-    if job.vocabulary_of is None:
+    beside = job.start or job.vocabulary_of
+    if beside is None:
         return choose_vocabulary(trained, job.vocabulary, always=indispensable(tokenizer))
-    found = read_vocabulary(job.vocabulary_of, tokenizer.vocabulary.size)
+    found = read_vocabulary(beside, tokenizer.vocabulary.size)
     if found is None:
-        raise ConfigError(f"{job.vocabulary_of} has no draft vocabulary; name a drafter that has one.")
+        raise ConfigError(f"{beside} has no draft vocabulary; name a drafter that has one.")
     return found

@@ -4,6 +4,8 @@ import json
 from dataclasses import replace
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from paceline.errors import ConfigError
 from paceline.modeling.loader import load_model
@@ -19,7 +21,7 @@ OPTIONS = LoopOptions(epochs=1, batch_tokens=256, check_every=10)
 
 @pytest.fixture
 def job(tmp_path):
-    target = save_tiny_model(tmp_path / "target", num_hidden_layers=2, vocab_size=320, tie_word_embeddings=True)
+    target = save_tiny_model(tmp_path / "target", num_hidden_layers=3, vocab_size=320, tie_word_embeddings=True)
     byte_level().save_pretrained(target)
     data = tmp_path / "answers.jsonl"
     lines = [
@@ -33,6 +35,7 @@ def job(tmp_path):
         "work": tmp_path / "work",
         "features": None,
         "model": str(target),
+        "start": None,
         "layers": 1,
         "vocabulary": 64,
         "vocabulary_of": None,
@@ -43,8 +46,8 @@ def job(tmp_path):
     }
 
 
-def make(job, **changes):
-    make_draft_model(DraftModelJob(**job | changes), OPTIONS, lambda _: None)
+def make(job, *, options=OPTIONS, **changes):
+    make_draft_model(DraftModelJob(**job | changes), options, lambda _: None)
 
 
 def test_a_folder_comes_out_that_its_target_completes(job, tmp_path):
@@ -70,6 +73,38 @@ def test_the_vocabulary_of_another_drafter_can_be_shared(job, tmp_path):
     assert (tmp_path / "other" / name).read_text() == (tmp_path / "draft" / name).read_text()
     with pytest.raises(ConfigError, match="has no draft vocabulary"):
         make(job, vocabulary_of=tmp_path)
+
+
+def test_a_trained_draft_model_is_gone_on_with(job, tmp_path):
+    """From its weights and vocabulary; the record tells both trainings."""
+    make(job)
+    begin = load_file(tmp_path / "draft" / "model.safetensors")
+    make(
+        job,
+        start=tmp_path / "draft",
+        output=tmp_path / "more",
+        work=tmp_path / "more.work",
+        vocabulary=100,
+        options=replace(OPTIONS, learning_rate=0.0),
+    )
+    record = read_record(tmp_path / "more")
+
+    name = "draft_vocabulary.json"
+    assert (tmp_path / "more" / name).read_text() == (tmp_path / "draft" / name).read_text()
+    more = load_file(tmp_path / "more" / "model.safetensors")
+    assert all(torch.equal(more[name], tensor) for name, tensor in begin.items())
+    assert len(record.commands) == 2
+    assert record.token_passes > read_record(tmp_path / "draft").token_passes
+
+
+def test_a_draft_model_of_other_layers_is_not_gone_on_with(job, tmp_path):
+    """The sentence says what to give."""
+    make(job)
+    with pytest.raises(ConfigError, match="give --layers as many as it has"):
+        make(job, start=tmp_path / "draft", layers=2, work=tmp_path / "other.work")
+    (tmp_path / "draft" / "model.safetensors").write_bytes(b"nothing")
+    with pytest.raises(ConfigError, match="no draft model to begin with"):
+        make(job, start=tmp_path / "draft", work=tmp_path / "other.work")
 
 
 def test_too_little_data_is_refused(job, tmp_path):
