@@ -10,6 +10,7 @@ from paceline.drafting.drafter import Drafter
 from paceline.drafting.host import DrafterHost
 from paceline.drafting.matching import DrafterFacts, TargetFacts, check_match
 from paceline.errors import ConfigError
+from paceline.modeling.freed_memory import return_freed_memory
 
 
 class BuiltDrafter(NamedTuple):
@@ -108,7 +109,9 @@ def build_drafter(group: str, config: DrafterConfig, host: DrafterHost | None = 
             f"There is no drafting method '{config.method}'. Known methods: {', '.join(DRAFTERS)}; "
             "a class of your own is named as package.module:Class."
         )
-    return factory(group, config, host or DrafterHost())
+    built = factory(group, config, host or DrafterHost())
+    return_freed_memory()
+    return built
 
 
 def build_matching_drafter(

@@ -1,6 +1,5 @@
 """Loads a model from a folder: safetensors only, no code from the folder."""
 
-import ctypes
 import json
 import logging
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from paceline.kernels.decoder_layers import decoder_kernels
 from paceline.modeling.attention import ATTENTION_NAME, register_attention
 from paceline.modeling.compiled_network import CompiledNetwork, has_llama_shape
 from paceline.modeling.families import TESTED_FAMILIES, check_config, check_files
+from paceline.modeling.freed_memory import return_freed_memory
 from paceline.modeling.lent_tensors import EMBEDDING, OUTPUT, lend
 from paceline.modeling.network import ModuleNetwork, Network
 from paceline.modeling.packed_linear import pack_linears
@@ -84,7 +84,7 @@ def load_model(
         version=weights_version(folder, num_layers),
         output_ids=output_ids,
     )
-    _return_freed_memory()
+    return_freed_memory()
     return loaded
 
 
@@ -202,10 +202,3 @@ def fastest_network(model: PreTrainedModel, device: str) -> Network:
     if device == "cpu":
         pack_linears(model)
     return ModuleNetwork(model)
-
-
-def _return_freed_memory() -> None:
-    """Give the room of the original weights back to the system; glibc would keep it for later."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)

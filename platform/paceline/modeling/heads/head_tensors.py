@@ -2,12 +2,16 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
+from accelerate import init_empty_weights
 from safetensors import SafetensorError, safe_open
 
 from paceline.errors import ModelRefusedError, ModelUnavailableError
 from paceline.modeling.convert_pickle import PICKLES
+
+_Head = TypeVar("_Head", bound=torch.nn.Module)
 
 
 class HeadTensors:
@@ -72,8 +76,10 @@ class HeadTensors:
 
     def fill(self, module: torch.nn.Module, prefix: str) -> None:
         """Copy tensors into every parameter of ``module``, each under ``prefix`` and its own name."""
-        for name, parameter in module.named_parameters():
-            parameter.data = self.take(prefix + name, *parameter.shape).to(parameter.dtype).clone()
+        for name, parameter in list(module.named_parameters()):
+            tensor = self.take(prefix + name, *parameter.shape).to(parameter.dtype).clone()
+            owner, _, own_name = name.rpartition(".")
+            setattr(module.get_submodule(owner), own_name, torch.nn.Parameter(tensor, requires_grad=False))
 
     def drop(self, name: str) -> None:
         """Forget a tensor that means nothing here."""
@@ -83,6 +89,19 @@ class HeadTensors:
         """Raise ModelRefusedError if anything is left."""
         if self._left:
             raise self.refuse(f"tensor '{min(self._left)}' belongs to no part of such a head")
+
+
+def unfilled(make: Callable[[], _Head], dtype: torch.dtype) -> _Head:
+    """What ``make`` builds, with parameters of ``dtype`` that have no memory until `HeadTensors.fill`.
+
+    Buffers are left as they are: frequencies of rotary angles that were rounded to bfloat16 are off by radians a few
+    hundred tokens on.
+    """
+    with init_empty_weights(include_buffers=False):
+        head = make()
+    for parameter in head.parameters():
+        parameter.data = parameter.data.to(dtype)
+    return head
 
 
 def safetensors_files(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from paceline.modeling.heads.eagle3_head import Eagle3Head
 from paceline.modeling.heads.eagle_head import EagleHead
 from paceline.modeling.heads.fusion import layer_config, load_fusion
 from paceline.modeling.heads.head_shape import fitting_config, whole_number
-from paceline.modeling.heads.head_tensors import HeadTensors
+from paceline.modeling.heads.head_tensors import HeadTensors, unfilled
 from paceline.modeling.heads.specs import layered_spec
 from paceline.modeling.heads.target_weights import TargetWeights
 
@@ -26,7 +26,7 @@ def read_eagle(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Eagl
     spec = layered_spec(
         "eagle", "eagle", config, target=target, draft_token_ids=read_vocabulary(folder, target.vocab_size)
     )
-    head = EagleHead(spec, config, target, fc_bias="fc.bias" in tensors).to(target.embedding.dtype)
+    head = unfilled(lambda: EagleHead(spec, config, target, fc_bias="fc.bias" in tensors), target.embedding.dtype)
     tensors.fill(head, "")
     drop_copies(tensors, target, "embed_tokens.weight", "lm_head.weight")
     tensors.finish()
@@ -51,8 +51,8 @@ def read_eagle3(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Eag
         feature=fusion.feature,
         draft_token_ids=None if target_ids is None else target_ids.sort().values.tolist(),
     )
-    head = Eagle3Head(spec, config, target, norm_before_residual=bool(raw.get("norm_before_residual")))
-    head = head.to(target.embedding.dtype)
+    before = bool(raw.get("norm_before_residual"))
+    head = unfilled(lambda: Eagle3Head(spec, config, target, norm_before_residual=before), target.embedding.dtype)
     tensors.drop("fc.weight")  # the target's part of the head
     tensors.fill(head, "")
     if order is not None:

@@ -4,9 +4,11 @@ import re
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from paceline.modeling.heads.draft_vocabulary import read_vocabulary, take_token_map
 from paceline.modeling.heads.head_shape import whole_number
-from paceline.modeling.heads.head_tensors import HeadTensors
+from paceline.modeling.heads.head_tensors import HeadTensors, unfilled
 from paceline.modeling.heads.medusa_head import MedusaHead
 from paceline.modeling.heads.specs import medusa_spec
 from paceline.modeling.heads.target_weights import TargetWeights
@@ -33,13 +35,14 @@ def read_medusa(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Med
         raise tensors.refuse(f"its draft vocabulary has {size} tokens, but tensor 'token_map' is missing")
     ids = read_vocabulary(folder, target.vocab_size) if mapped is None else tuple(mapped.sort().values.tolist())
     shared, own = "lm_head.weight" in tensors, "lm_heads.0.weight" in tensors
-    head = MedusaHead(
-        medusa_spec(target, num_heads, ids),
-        target,
-        num_layers=num_layers,
-        bias="blocks.0.layers.0.bias" in tensors,
-        num_outputs=1 if shared or (raw.get("original_lm_head") and own) else num_heads if own else 0,
-    ).to(target.embedding.dtype)
+    outputs = 1 if shared or (raw.get("original_lm_head") and own) else num_heads if own else 0
+    bias = "blocks.0.layers.0.bias" in tensors
+    head = unfilled(
+        lambda: MedusaHead(
+            medusa_spec(target, num_heads, ids), target, num_layers=num_layers, bias=bias, num_outputs=outputs
+        ),
+        target.embedding.dtype,
+    )
     tensors.fill(head.blocks, "blocks.")
     for index, output in enumerate(head.lm_heads):
         name = "lm_head.weight" if shared else f"lm_heads.{index}.weight"
@@ -48,7 +51,7 @@ def read_medusa(folder: Path, raw: dict[str, Any], target: TargetWeights) -> Med
             rows = rows[mapped.sort().values if len(rows) == target.vocab_size != size else mapped.argsort()]
         if len(rows) != head.spec.draft_vocab_size:
             raise tensors.refuse(f"tensor '{name}' has {len(rows)} rows for {head.spec.draft_vocab_size} draft tokens")
-        output.weight.data = rows.to(target.embedding.dtype).clone()
+        output.weight = torch.nn.Parameter(rows.to(target.embedding.dtype).clone(), requires_grad=False)
     if raw.get("original_lm_head"):
         for index in range(num_heads):
             tensors.drop(f"lm_heads.{index}.weight")

@@ -5,7 +5,7 @@ from typing import Any
 
 from paceline.modeling.heads.draft_vocabulary import read_vocabulary
 from paceline.modeling.heads.head_shape import fitting_config, whole_number
-from paceline.modeling.heads.head_tensors import HeadTensors
+from paceline.modeling.heads.head_tensors import HeadTensors, unfilled
 from paceline.modeling.heads.layout import NUM_MODULES
 from paceline.modeling.heads.mtp_head import MtpHead
 from paceline.modeling.heads.read_eagle import drop_copies
@@ -31,7 +31,7 @@ def read_mtp(folder: Path, raw: dict[str, Any], target: TargetWeights) -> MtpHea
         num_modules=count,
         draft_token_ids=read_vocabulary(folder, target.vocab_size),
     )
-    head = MtpHead(spec, config, target).to(target.embedding.dtype)
+    head = unfilled(lambda: MtpHead(spec, config, target), target.embedding.dtype)
     for index in range(count):
         module, prefix = head.module_at(index + 1), f"model.layers.{first + index}."
         tensors.fill(module.layer, prefix)

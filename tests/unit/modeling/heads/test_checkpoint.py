@@ -64,6 +64,7 @@ def test_heads_take_the_targets_type_and_its_embedding_by_reference(tmp_path):
     head = load_head(save_tiny_head(tmp_path, "eagle-bias", model), target)
 
     assert head.fc.weight.dtype is torch.bfloat16
+    assert torch.equal(head.rotary.inv_freq, model.model.rotary_emb.inv_freq)  # rounded ones are off by radians
     assert head.output_weight(torch.bfloat16).data_ptr() == model.lm_head.weight.data_ptr()
     assert head.target.embedding.data_ptr() == model.model.embed_tokens.weight.data_ptr()
     assert not any(name.startswith("target") for name in head.state_dict())
