@@ -37,10 +37,11 @@ class Comparison:
     block_ratios: tuple[float, ...]
 
 
-def block_orders(num_blocks: int, *, seed: int) -> list[tuple[str, str]]:
-    """Which side goes first in each block: drawn for the first, then alternated, so that drift cancels."""
-    first = random.Random(seed).choice((("a", "b"), ("b", "a")))
-    return [first if block % 2 == 0 else first[::-1] for block in range(num_blocks)]
+def block_orders(num_blocks: int, sides: Sequence[str] = ("a", "b"), *, seed: int) -> list[tuple[str, ...]]:
+    """Which side goes when in each block: drawn for the first, then moved on by one, so that drift cancels."""
+    drawn = random.Random(seed).sample(sides, len(sides))
+    starts = (block % len(sides) for block in range(num_blocks))
+    return [(*drawn[start:], *drawn[:start]) for start in starts]
 
 
 def compare(pairs: Sequence[BlockPair], *, seed: int = 0) -> Comparison:

@@ -9,7 +9,8 @@ from paceline.errors import ConfigError
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_COLORS = ("#4477aa", "#ee6677")  # apart for colour-blind readers too
+# Apart for colour-blind readers too (Paul Tol's "bright"); more sides begin again.
+_COLORS = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#bbbbbb")
 _PERCENTILES = ("p50", "p90", "p99")
 
 
@@ -38,7 +39,7 @@ def _draw_speed(axes: "Axes", variants: dict[str, Any]) -> None:
     for index, (variant, found) in enumerate(variants.items()):
         heights = [(found["speed"].get(name) or {}).get("tokens_per_s") or 0.0 for name in names]
         places = [place + index * width for place in range(len(names))]
-        axes.bar(places, heights, width, label=f"{variant}: {found['options']}", color=_COLORS[index])
+        axes.bar(places, heights, width, label=f"{variant}: {found['options']}", color=_COLORS[index % len(_COLORS)])
     axes.set_xticks([place + width * (len(variants) - 1) / 2 for place in range(len(names))], names, rotation=30)
     axes.margins(y=0.25)  # room for the legend
     axes.set_ylabel("tokens/s")
@@ -53,7 +54,7 @@ def _draw_latency(axes: "Axes", variants: dict[str, Any]) -> None:
         if itl is None:
             continue
         places = [place + index * width for place in range(len(_PERCENTILES))]
-        axes.bar(places, [itl[name] * 1e3 for name in _PERCENTILES], width, color=_COLORS[index])
+        axes.bar(places, [itl[name] * 1e3 for name in _PERCENTILES], width, color=_COLORS[index % len(_COLORS)])
     axes.set_xticks([place + width * (len(variants) - 1) / 2 for place in range(3)], _PERCENTILES)
     axes.set_ylabel("ms")
     axes.set_title("Inter-token latency")

@@ -1,4 +1,4 @@
-"""One run: a warm-up that does not count, then blocks in which both sides answer the same questions."""
+"""One run: a warm-up that does not count, then blocks in which all sides answer the same questions."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -68,9 +68,8 @@ async def run_benchmark(endpoint: Endpoint, setup: RunSetup, say: Say = lambda _
         await _warm_up(endpoint, setup, variant)
     provenance = replace(before, config=await endpoint.describe())  # some endpoints know themselves by an answer only
     by_name = {variant.name: variant for variant in setup.variants}
-    orders = [tuple(by_name)] * setup.blocks if len(by_name) == 1 else block_orders(setup.blocks, seed=setup.seed)
     runs = []
-    for block, order in enumerate(orders):
+    for block, order in enumerate(block_orders(setup.blocks, tuple(by_name), seed=setup.seed)):
         plan = _plan(setup, block)
         for name in order:
             say(f"block {block + 1} of {setup.blocks}: {name}")
@@ -91,7 +90,7 @@ async def _warm_up(endpoint: Endpoint, setup: RunSetup, variant: Variant) -> Non
 
 
 def _plan(setup: RunSetup, block: int) -> list[PlannedRequest]:
-    """The requests of one block, the same for both sides."""
+    """The requests of one block, the same for all sides."""
     seed = setup.seed + block
     if setup.trace:
         return trace_plan(setup.trace, setup.prompts, max_tokens=setup.max_tokens, seed=seed)

@@ -1,4 +1,4 @@
-"""From the block runs of `bench run` to a result: the headline, what was left out of it, and the comparison."""
+"""From the block runs of `bench run` to a result: the headline, what was left out of it, and the comparisons."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -60,7 +60,9 @@ def run_result(
             }
             for variant in variants
         },
-        "comparison": asdict(compared.comparison) if compared.comparison else None,
+        "comparisons": {
+            name: asdict(found.comparison) if found.comparison else None for name, found in compared.items()
+        },
     }
     return Result("run", provenance, tables, data)
 
@@ -82,24 +84,32 @@ def _figures(shares: Sequence[SampleShare], loops: set[int], slo: Slo) -> dict[s
 
 
 class _Compared(NamedTuple):
-    """A comparison, or why there is none; both are empty where nothing was to be compared."""
+    """A comparison, or why there is none."""
 
-    comparison: Comparison | None = None
+    comparison: Comparison | None
     why_not: str = ""
 
 
-def _compare(runs: Runs, shares: Mapping[str, Sequence[SampleShare]], loops: Mapping[str, set[int]]) -> _Compared:
-    """Compare b with a over the requests that finished without looping on both sides."""
-    if len(shares) != 2:
-        return _Compared()
-    a, b = shares.values()
-    left_out = set.union(*loops.values())
+def _compare(
+    runs: Runs, shares: Mapping[str, Sequence[SampleShare]], loops: Mapping[str, set[int]]
+) -> dict[str, _Compared]:
+    """Compare each other side with the first, over the requests that finished without looping on both."""
+    base, *others = shares
+    blocks = sorted({run.block for own in runs.values() for run in own})
+    return {
+        other: _compare_two(shares[base], shares[other], blocks, left_out=loops[base] | loops[other])
+        for other in others
+    }
+
+
+def _compare_two(
+    a: Sequence[SampleShare], b: Sequence[SampleShare], blocks: Sequence[int], *, left_out: set[int]
+) -> _Compared:
     both = [
         index
         for index, (one, other) in enumerate(zip(a, b, strict=True))
         if index not in left_out and one.sample.recording and other.sample.recording
     ]
-    blocks = sorted({run.block for own in runs.values() for run in own})
     pairs = []
     for block in blocks:
         mine = [index for index in both if a[index].block == block]
@@ -163,14 +173,20 @@ def _load_table(variants: Sequence[Variant], loads: Mapping[str, LoadFigures]) -
     return Table("Load", columns, rows, notes)
 
 
-def _comparison_tables(compared: _Compared) -> list[Table]:
-    comparison = compared.comparison
-    if comparison is None:
-        return [Table("Comparison", ["tokens/s"], [["none"]], [compared.why_not])] if compared.why_not else []
-    row = ["b over a", f"{comparison.ratio:.3f}", f"{comparison.low:.3f} to {comparison.high:.3f}"]
-    row.append(" ".join(f"{ratio:.3f}" for ratio in comparison.block_ratios))
+def _comparison_tables(compared: Mapping[str, _Compared]) -> list[Table]:
+    if not compared:
+        return []
+    rows = [[f"{name} over a", *_comparison_cells(found.comparison)] for name, found in compared.items()]
     notes = ["Sum of tokens over sum of time, over requests that finished without looping on both sides."]
-    return [Table("Comparison", ["tokens/s", "ratio", "95 % interval", "by block"], [row], notes)]
+    notes += [f"{name}: {found.why_not}" for name, found in compared.items() if found.why_not]
+    return [Table("Comparison", ["tokens/s", "ratio", "95 % interval", "by block"], rows, notes)]
+
+
+def _comparison_cells(found: Comparison | None) -> list[str]:
+    if found is None:
+        return [_NONE] * 3
+    by_block = " ".join(f"{ratio:.3f}" for ratio in found.block_ratios)
+    return [f"{found.ratio:.3f}", f"{found.low:.3f} to {found.high:.3f}", by_block]
 
 
 def _request(share: SampleShare) -> dict[str, Any]:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import ascii_lowercase
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,7 +60,9 @@ def run(
     max_tokens: Annotated[int, typer.Option(min=1, help="Most tokens of an answer.")] = 128,
     temperature: Annotated[float, typer.Option(min=0.0, help="Where a variant names none.")] = 0.0,
     a: Annotated[str, typer.Option(help="Options of side a, such as speculation=off.")] = "",
-    b: Annotated[str | None, typer.Option(help="Options of side b, to compare with a.")] = None,
+    b: Annotated[
+        list[str] | None, typer.Option(help="Options of a side to compare with a; may be repeated: b, c, ...")
+    ] = None,
     slo_ttft_ms: Annotated[float | None, typer.Option(help="Goodput: longest time to the first token.")] = None,
     slo_tpot_ms: Annotated[float | None, typer.Option(help="Goodput: longest time per token after it.")] = None,
     warmup: Annotated[int | None, typer.Option(min=0, help="Uncounted requests. Default: each prompt once.")] = None,
@@ -70,7 +73,7 @@ def run(
 ) -> None:
     """Send load and measure what a client sees: TTFT, TPOT, ITL, tokens/s, goodput, acceptance.
 
-    With --b both sides answer the same questions in interleaved blocks. Exit code 1 if every request failed.
+    With --b all sides answer the same questions in interleaved blocks. Exit code 1 if every request failed.
     """
     # Lazy, as in all commands: these load torch.
     from paceline.bench.load import read_trace  # noqa: PLC0415
@@ -80,7 +83,7 @@ def run(
     check_outputs(output, pictures=True)
     setup = RunSetup(
         prompts=_prompts(prompts, category),
-        variants=_variants(a, b, temperature),
+        variants=_variants(a, b or (), temperature),
         blocks=blocks,
         requests=requests,
         concurrency=concurrency,
@@ -141,11 +144,13 @@ def _prompts(path: Path | None, categories: Sequence[str] | None) -> "list[Bench
     return [prompt for prompt in chosen if not categories or prompt.category in categories]
 
 
-def _variants(a: str, b: str | None, temperature: float) -> "list[Variant]":
+def _variants(a: str, others: Sequence[str], temperature: float) -> "list[Variant]":
     from paceline.bench.variants import parse_variant  # noqa: PLC0415  # lazy, as above
 
-    sides = {"a": a} if b is None else {"a": a, "b": b}
-    return [parse_variant(name, text, temperature=temperature) for name, text in sides.items()]
+    if len(others) >= len(ascii_lowercase):
+        raise ConfigError(f"--b is given {len(others)} times; there are names for {len(ascii_lowercase) - 1} sides.")
+    sides = zip(ascii_lowercase, (a, *others), strict=False)
+    return [parse_variant(name, text, temperature=temperature) for name, text in sides]
 
 
 def _seconds(milliseconds: float | None) -> float | None:

@@ -99,7 +99,7 @@ async def test_a_whole_run_on_the_engine(engine):
     assert {side["load"]["completed"] for side in sides.values()} == {10}
     assert sides["a"]["speed"]["headline"]["tau"] == 1.0
     assert result.provenance.config["config"]["engine"]["kind"] == "native"
-    assert result.data["comparison"]["ratio"] > 0
+    assert result.data["comparisons"]["b"]["ratio"] > 0
     assert engine.backend.snapshot().running == 0
 
 

@@ -21,6 +21,14 @@ def test_orders_alternate_from_a_drawn_start():
     assert {block_orders(1, seed=seed)[0] for seed in range(20)} == {("a", "b"), ("b", "a")}
 
 
+def test_of_several_sides_each_comes_at_every_place_equally_often():
+    """So none is always the one behind a slow neighbour, or the last on a machine that gets slower."""
+    orders = block_orders(8, ("a", "b", "c", "d"), seed=1)
+
+    for place in range(4):
+        assert sorted(order[place] for order in orders) == ["a", "a", "b", "b", "c", "c", "d", "d"]
+
+
 def test_the_ratio_is_of_sums():
     """Blocks with more time weigh more."""
     pairs = [BlockPair(100, 10.0, 100, 5.0)] * 4 + [BlockPair(100, 100.0, 100, 100.0)]

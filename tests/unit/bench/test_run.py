@@ -29,7 +29,7 @@ async def test_b_is_measured_against_a_in_alternating_blocks():
     blocks = [order[2 + 4 * block : 6 + 4 * block] for block in range(5)]
     assert [block[0] for block in blocks] in (list("ababa"), list("babab"))
     assert all(block[0] == block[1] != block[2] == block[3] for block in blocks)
-    assert len(result.data["comparison"]["block_ratios"]) == 5
+    assert len(result.data["comparisons"]["b"]["block_ratios"]) == 5
     assert {side["load"]["requests"] for side in result.data["variants"].values()} == {10}
 
 
@@ -62,7 +62,7 @@ async def test_a_comparison_without_answers_says_why_and_keeps_the_rest():
     endpoint = ScriptedEndpoint(lambda _: 0.0, text=LOOP)
     result = await run_benchmark(endpoint, RunSetup(PROMPTS, SIDES, warmup=0))
 
-    assert result.data["comparison"] is None
+    assert result.data["comparisons"] == {"b": None}
     assert "no tokens" in to_markdown(result)
 
 

@@ -33,9 +33,22 @@ def test_the_ratio_is_that_of_the_speeds():
     """Ten tokens in one second over ten in two."""
     result = _result(_blocks(2.0, 1.0))
 
-    assert result.data["comparison"]["ratio"] == pytest.approx(2.0)
+    assert result.data["comparisons"]["b"]["ratio"] == pytest.approx(2.0)
     assert result.data["variants"]["a"]["speed"]["headline"]["tokens_per_s"] == pytest.approx(5.0)
     assert result.data["variants"]["b"]["speed"]["chat"]["tokens_per_s"] == pytest.approx(10.0)
+
+
+def test_each_other_side_is_compared_with_the_first():
+    """Twice as fast and as fast as a; one row each."""
+    runs = [_run(block, name, seconds) for block in range(5) for name, seconds in (("a", 2.0), ("b", 1.0), ("c", 2.0))]
+    result = _result(runs, [*SIDES, Variant("c")])
+    (table,) = (table for table in result.tables if table.title == "Comparison")
+
+    assert {name: found["ratio"] for name, found in result.data["comparisons"].items()} == {
+        "b": pytest.approx(2.0),
+        "c": pytest.approx(1.0),
+    }
+    assert [row[0] for row in table.rows] == ["b over a", "c over a"]
 
 
 def test_a_request_that_loops_on_one_side_is_left_out_on_both():
@@ -46,7 +59,7 @@ def test_a_request_that_loops_on_one_side_is_left_out_on_both():
         other = [sample(0.0, 1.0, recording(TEN)), sample(1.0, 2.5, recording(TEN, text=LOOP))]
         runs += [BlockRun(block, "a", one, 4.0), BlockRun(block, "b", other, 2.5)]
 
-    assert _result(runs).data["comparison"]["ratio"] == pytest.approx(2.0)
+    assert _result(runs).data["comparisons"]["b"]["ratio"] == pytest.approx(2.0)
 
 
 def test_a_request_that_failed_on_one_side_is_left_out_on_both():
@@ -58,7 +71,7 @@ def test_a_request_that_failed_on_one_side_is_left_out_on_both():
         runs += [BlockRun(block, "a", one, 9.0), BlockRun(block, "b", other, 2.0)]
     result = _result(runs)
 
-    assert result.data["comparison"]["ratio"] == pytest.approx(2.0)
+    assert result.data["comparisons"]["b"]["ratio"] == pytest.approx(2.0)
     assert result.data["variants"]["b"]["load"]["errors"] == {"OVERLOADED": 5}
 
 
@@ -69,7 +82,7 @@ def test_loops_stand_in_a_row_of_their_own():
 
     assert (speed["headline"]["answers"], speed["looping"]["answers"]) == (0, 5)
     assert speed["looping"]["tokens_per_s"] == pytest.approx(10.0)
-    assert result.data["comparison"] is None
+    assert result.data["comparisons"] == {"b": None}
     assert "b: looping" in to_markdown(result)
 
 
@@ -77,7 +90,7 @@ def test_one_side_has_no_comparison():
     """And no table of one."""
     result = _result([_run(0, "a", 2.0)], SIDES[:1])
 
-    assert result.data["comparison"] is None
+    assert result.data["comparisons"] == {}
     assert [table.title for table in result.tables] == ["Speed", "Latency", "Load"]
 
 
