@@ -72,8 +72,13 @@ model: setup
 	@paceline models fetch smollm2-135m
 
 .PHONY: test
-test: setup model ## Run the tests (half an hour on 2 cores)
+test: setup model ## Run the tests: side by side on the cores that there are, then those that start a fleet
+ifeq ($(strip $(ARGS)),)
+	$(PYTHON) -m pytest -m "not full" --ignore=tests/serve --numprocesses=auto --dist=loadfile
+	$(PYTHON) -m pytest -m "not full" tests/serve
+else
 	$(PYTHON) -m pytest -m "not full" $(ARGS)
+endif
 
 .PHONY: test-full
 test-full: setup model ## Run the tests in their long form too

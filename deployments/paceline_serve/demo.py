@@ -1,7 +1,6 @@
 """``paceline demo``: the whole platform once, from start to clean end, with a verdict on each claim."""
 
 import time
-from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 
@@ -29,7 +28,6 @@ from paceline_serve.ports import EVERY_ADDRESS, free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
 from paceline_serve.signals import StopRequestedError, stop_on_signals
 
-_GROUP = "ngram"
 _QUESTION = (
     "Copy this text word for word:\n\n"
     "The river rises in the hills behind the village. The river runs past the old mill, past the bridge and past "
@@ -103,7 +101,7 @@ def _run(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> lis
     """Start, show, stop; returns the processes that there were."""
     console = verdicts.console
     started = time.monotonic()
-    console.print(f"Starting {platform.config.model.served_name} with drafter group '{_GROUP}' ...")
+    console.print(f"Starting {platform.config.model.served_name} with drafter group '{_group(platform)}' ...")
     with platform:
         _wait_for_drafter(platform.url)
         console.print(f"Ready after {time.monotonic() - started:.0f} s.")
@@ -131,11 +129,12 @@ def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> No
     console = verdicts.console
     _check_processes(platform, verdicts)
     console.print(f"\nQuestion: {_QUESTION}\n")
-    sent_before = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS)
+    drafter = drafter_deployment(_group(platform))
+    sent_before = _counted(platform, drafter, catalogue.DRAFTER_TOKENS)
     plain = _ask(platform.url, "off", max_tokens)
-    sent_plain = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS)
+    sent_plain = _counted(platform, drafter, catalogue.DRAFTER_TOKENS)
     speculative = _ask(platform.url, "on", max_tokens)
-    sent = _counted(platform, drafter_deployment(_GROUP), catalogue.DRAFTER_TOKENS) - sent_plain
+    sent = _counted(platform, drafter, catalogue.DRAFTER_TOKENS) - sent_plain
     console.print(f"Answer: {speculative.text}\n")
     for name, answer in (("off", plain), ("on", speculative)):
         console.print(f"  speculation {name}: {_line(answer)}")
@@ -155,7 +154,8 @@ def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> No
 
 def _check_processes(platform: LocalPlatform, verdicts: Verdicts) -> None:
     pids = platform.serve.replica_pids()
-    first = {role: pids.get(name, [0])[0] for role, name in _roles()}
+    roles = {"gateway": GATEWAY, "target": TARGET, "drafter": drafter_deployment(_group(platform))}
+    first = {role: pids.get(name, [0])[0] for role, name in roles.items()}
     verdicts.check(
         "gateway, target and drafter are processes of their own",
         holds=len(set(first.values())) == len(first) and all(first.values()),
@@ -163,10 +163,10 @@ def _check_processes(platform: LocalPlatform, verdicts: Verdicts) -> None:
     )
 
 
-def _roles() -> Iterator[tuple[str, str]]:
-    yield "gateway", GATEWAY
-    yield "target", TARGET
-    yield "drafter", drafter_deployment(_GROUP)
+def _group(platform: LocalPlatform) -> str:
+    """The one drafter group that the demo's config has, in a process of its own."""
+    (group,) = platform.config.drafters
+    return group
 
 
 def _counted(platform: LocalPlatform, deployment: str, counter: Counter) -> float:

@@ -8,6 +8,7 @@ import pytest
 
 from paceline.config.load import load_config
 from paceline.config.locate import find_config
+from paceline.config.schema import DrafterConfig
 from paceline.rpc.auth import call_metadata
 from paceline.rpc.codec_target import decode_report
 from paceline.rpc.codec_versions import encode_versions
@@ -93,6 +94,8 @@ class RunningPlatform:
 @pytest.fixture(scope="session")
 def platform():
     config = load_config(find_config("local-cpu"))
+    # Drafts that no training changes.
+    config = config.model_copy(update={"drafters": {"ngram": DrafterConfig(method="ngram", threads=1)}})
     host = config.gateway.host
     config = with_flags(config, ServeFlags(http_port=free_port(host), grpc_port=free_port(host)))
     fetch_models(config, lambda *_: None)

@@ -42,10 +42,7 @@ def draft_model(
     work: Work = None,
     features: Features = None,
     model: Model = "smollm2-135m",
-    start: Annotated[
-        Path | None,
-        typer.Option(help="A trained draft model to begin with, instead of the target's first layers."),
-    ] = None,
+    start: Annotated[Path | None, typer.Option(help="A trained draft model to begin with.")] = None,
     layers: Annotated[int, typer.Option(min=1, help="Layers that are kept of the target.")] = 2,
     vocabulary: Vocabulary = 8192,
     vocabulary_of: VocabularyOf = None,
