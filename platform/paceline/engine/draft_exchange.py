@@ -4,7 +4,15 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from paceline.core.drafts import DraftBudget, DraftProposal, DraftRefusal, DraftRequest, DrawRule, NeedSync
+from paceline.core.drafts import (
+    DraftBudget,
+    DraftProposal,
+    DraftRefusal,
+    DraftReply,
+    DraftRequest,
+    DrawRule,
+    NeedSync,
+)
 from paceline.engine.drafter_group import DrafterGroup, DrafterSlot
 from paceline.engine.feature_feed import FeatureAllowance, FeatureFeed, FeatureSource
 from paceline.engine.guarded_drafter import GuardedDrafter
@@ -86,7 +94,10 @@ class DraftExchange:
 
     def collect(self, group: str, timeout_s: float) -> bool:
         """Take in what a group has answered; True if there was anything."""
+        started = self._clock()
         replies = self.groups[group].drafter.collect(timeout_s)
+        if self.groups[group].local:
+            self._note_draft_time(group, replies, self._clock() - started)
         resend = []
         for reply in replies:
             session = self.sessions.get(reply.session)
@@ -161,6 +172,12 @@ class DraftExchange:
             group.pace.hit()
         elif session.warm and not (ask.counted or group.local):
             group.pace.miss()
+
+    def _note_draft_time(self, group: str, replies: Iterable[DraftReply], seconds: float) -> None:
+        """Learn how long drafting kept this thread."""
+        levels = [max(reply.tree.depths) for reply in replies if isinstance(reply, DraftProposal) and len(reply.tree)]
+        if levels:
+            self.groups[group].draft_times.note(max(levels), seconds)
 
     def _plausible(self, proposal: DraftProposal) -> bool:
         """Drafts are untrusted: a tree, every id a token of the target, and laws one per draft."""

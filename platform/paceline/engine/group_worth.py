@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from paceline.engine.acceptance import AcceptanceEstimate
-from paceline.engine.reply_times import ReplyTimes
+
+WaitTimes = Callable[[int], float | None]  # seconds until so many drafts are there; None: not known
 
 _EVERY = 16  # rounds from one look to the next
 _ENOUGH_TESTED = 20  # first drafts of rounds, below which nothing is said
@@ -18,16 +19,16 @@ class GroupWorth:
         self._rounds = 0
 
     def settle(
-        self, acceptance: AcceptanceEstimate, reply_times: ReplyTimes, pass_s: Callable[[int], float], *, depth: int
+        self, acceptance: AcceptanceEstimate, wait_s: WaitTimes, pass_s: Callable[[int], float], *, depth: int
     ) -> None:
         """End of a step; now and then a new look at what drafts up to ``depth`` bring."""
         self._rounds += 1
         if depth and self._rounds % _EVERY == 1:
-            self.gain = expected_gain(acceptance, reply_times, pass_s, depth=depth)
+            self.gain = expected_gain(acceptance, wait_s, pass_s, depth=depth)
 
 
 def expected_gain(
-    acceptance: AcceptanceEstimate, reply_times: ReplyTimes, pass_s: Callable[[int], float], *, depth: int
+    acceptance: AcceptanceEstimate, wait_s: WaitTimes, pass_s: Callable[[int], float], *, depth: int
 ) -> float | None:
     """Speed with chains of the best length up to ``depth``, over that of plain decoding.
 
@@ -38,8 +39,8 @@ def expected_gain(
         return None
     gains = []
     for drafts in range(1, depth + 1):
-        reply = reply_times.expected(drafts)
-        if reply is None:
+        waited_s = wait_s(drafts)
+        if waited_s is None:
             return None
-        gains.append(acceptance.expected_tokens(drafts) * pass_s(1) / (reply.mean_s + pass_s(1 + drafts)))
+        gains.append(acceptance.expected_tokens(drafts) * pass_s(1) / (waited_s + pass_s(1 + drafts)))
     return max(gains, default=None)

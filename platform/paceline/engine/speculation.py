@@ -235,7 +235,14 @@ class Speculation:
             Prospect(session.acceptance.reach(budget.max_depth), budget.max_nodes / budget.max_depth)
             for session, budget in asking
         ]
-        depths = best_depths(prospects, num_rows - len(asking), self._pass_times.times)
+        groups = [self._exchange.groups[name] for name in dict.fromkeys(session.group for session, _ in asking)]
+        here = [group.draft_times for group in groups if group.local]
+        depths = best_depths(
+            prospects,
+            num_rows - len(asking),
+            self._pass_times.times,
+            lambda levels: sum(times(levels) for times in here),
+        )
         kept: list[Asking] = []
         for (session, budget), depth in zip(asking, depths, strict=True):
             session.rounds_cut = session.rounds_cut + 1 if depth < budget.max_depth else 0
@@ -268,7 +275,7 @@ class Speculation:
     def _settle_worths(self) -> None:
         for group in self._exchange.groups.values():
             depth = self._settings.limit(group.name)
-            group.worth.settle(group.acceptance, group.reply_times, self._pass_times.times, depth=depth)
+            group.worth.settle(group.acceptance, group.wait_s, self._pass_times.times, depth=depth)
 
     def _open_shadows(self, sequence: Sequence) -> None:
         share = self._settings.shadow_share

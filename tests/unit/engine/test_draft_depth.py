@@ -20,20 +20,20 @@ curves = st.lists(st.floats(0.001, 0.2), min_size=3, max_size=3).map(
 )
 
 
-def rate(prospects, num_plain, pass_s, depths):
+def rate(prospects, num_plain, pass_s, depths, level_s=0.0):
     rows = len(prospects) + num_plain
     committed = rows + sum(sum(p.reach[:depth]) for p, depth in zip(prospects, depths, strict=True))
-    return committed / pass_s(rows + sum(depths))
+    return committed / (level_s * max(depths) + pass_s(rows + sum(depths)))
 
 
-@given(st.lists(reaches.map(Prospect), min_size=1, max_size=3), st.integers(0, 4), curves)
-def test_no_other_depths_commit_more_tokens_per_second(prospects, num_plain, pass_s):
-    """For any acceptance, batch and shape of the pass time."""
-    depths = best_depths(prospects, num_plain, pass_s)
+@given(st.lists(reaches.map(Prospect), min_size=1, max_size=3), st.integers(0, 4), curves, st.floats(0.0, 0.1))
+def test_no_other_depths_commit_more_tokens_per_second(prospects, num_plain, pass_s, level_s):
+    """For any acceptance, batch, shape of the pass time and time of a level."""
+    depths = best_depths(prospects, num_plain, pass_s, lambda levels: level_s * levels)
     others = itertools.product(*(range(len(p.reach) + 1) for p in prospects))
 
-    assert rate(prospects, num_plain, pass_s, depths) == pytest.approx(
-        max(rate(prospects, num_plain, pass_s, other) for other in others)
+    assert rate(prospects, num_plain, pass_s, depths, level_s) == pytest.approx(
+        max(rate(prospects, num_plain, pass_s, other, level_s) for other in others)
     )
 
 
@@ -53,6 +53,14 @@ def test_wide_levels_have_to_bring_more():
 
     assert best_depths([Prospect((0.6, 0.4))], 0, curve) == [2]
     assert best_depths([Prospect((0.6, 0.4), nodes_per_level=4.0)], 0, curve) == [0]
+
+
+def test_levels_that_take_the_targets_time_have_to_bring_more():
+    """Free tokens and a third of the acceptance: a level of a fifth of a pass pays once, of a whole pass never."""
+    prospects = [Prospect((0.4, 0.15, 0.05))]
+
+    assert best_depths(prospects, 0, MEMORY_BOUND, lambda levels: 0.008 * levels) == [1]
+    assert best_depths(prospects, 0, MEMORY_BOUND, lambda levels: 0.040 * levels) == [0]
 
 
 def test_before_the_first_pass_everything_is_drafted():

@@ -5,19 +5,16 @@ import pytest
 from drafters import CoinDrafter, SlowDrafter
 from engine_harness import Harness
 from paceline.engine.acceptance import AcceptanceEstimate
-from paceline.engine.group_worth import GroupWorth, expected_gain
-from paceline.engine.reply_times import ReplyTimes
+from paceline.engine.group_worth import GroupWorth, WaitTimes, expected_gain
 from toy_target import ToyRunner, hashed_law
 
 
-def seen(share: float, rounds: int, reply_s: float | None) -> tuple[AcceptanceEstimate, ReplyTimes]:
+def seen(share: float, rounds: int, reply_s: float | None) -> tuple[AcceptanceEstimate, WaitTimes]:
     """An estimate after ``rounds`` with one draft each, of which ``share`` were accepted."""
-    acceptance, replies = AcceptanceEstimate(), ReplyTimes()
+    acceptance = AcceptanceEstimate()
     for index in range(rounds):
         acceptance.note(1, int(index * share) != int((index + 1) * share))
-    if reply_s is not None:
-        replies.note(1, reply_s)
-    return acceptance, replies
+    return acceptance, lambda drafts: reply_s
 
 
 @pytest.mark.parametrize(

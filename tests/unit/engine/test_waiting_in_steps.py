@@ -288,3 +288,33 @@ def test_deeper_drafts_that_get_better_are_found_again():
 
     assert drafted < 1.5
     assert timed.last("later0/1").stats.tau > 1.05 * timed.last("before0/1").stats.tau
+
+
+class CostlyDrafter(CoinDrafter):
+    """One level keeps the target's thread for ``level_s``."""
+
+    def __init__(self, *args, clock, level_s, **options):
+        super().__init__(*args, **options)
+        self._clock, self._level_s = clock, level_s
+
+    def collect(self, timeout_s):
+        replies = super().collect(timeout_s)
+        self._clock.now += self._level_s * max((max(reply.tree.depths, default=0) for reply in replies), default=0)
+        return replies
+
+
+@pytest.mark.parametrize(("level_s", "gain"), [(0.1 * PASS_S, 1.1), (2.0 * PASS_S, 0.8)])
+def test_levels_that_take_the_targets_time_are_drafted_as_far_as_they_pay(level_s, gain):
+    """At an acceptance of 0.5: faster than plain where one level is cheap, near to it where one costs two passes."""
+    speeds, clock = {}, FakeClock()
+    for adaptive in (False, True):
+        drafter = CostlyDrafter(references(), vocab_size=VOCAB, share=0.5, clock=clock, level_s=level_s)
+        runner = TimedRunner(LAW, VOCAB, clock=clock, base_s=PASS_S)
+        harness, started = Harness(runner, {"g": drafter}, clock=clock, adaptive=adaptive), clock.now
+        submit(harness, "g")
+        harness.run()
+        assert [p + harness.ids(f"r{i}/1") for i, p in enumerate(PROMPTS)] == references()
+        speeds[adaptive] = len(PROMPTS) * LENGTH / (clock.now - started)
+
+    assert speeds[True] > gain * plain_speed()
+    assert speeds[True] > 1.1 * speeds[False]
