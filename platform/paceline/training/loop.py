@@ -13,6 +13,7 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from paceline.errors import ConfigError
+from paceline.modeling.freed_memory import return_freed_memory
 from paceline.training.batches import batches, schedule
 from paceline.training.chain_figures import ChainFigures, chain_figures
 from paceline.training.corpus import Dialogue, first_tokens
@@ -167,6 +168,7 @@ class TrainingLoop:
             if better:
                 self._save_learnt(_BEST)
             self._save()
+        return_freed_memory()  # batches of many shapes leave holes, which add up to gigabytes
         return figures
 
     def _save(self) -> None:
