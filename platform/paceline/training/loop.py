@@ -1,5 +1,6 @@
 """The loop that all pupils are trained by: schedule, checks, early stop, checkpoints."""
 
+import gc
 import json
 import math
 import time
@@ -168,7 +169,8 @@ class TrainingLoop:
             if better:
                 self._save_learnt(_BEST)
             self._save()
-        return_freed_memory()  # batches of many shapes leave holes, which add up to gigabytes
+        gc.collect()  # graphs that refer to themselves
+        return_freed_memory()
         return figures
 
     def _save(self) -> None:
