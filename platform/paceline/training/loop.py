@@ -1,6 +1,5 @@
 """The loop that all pupils are trained by: schedule, checks, early stop, checkpoints."""
 
-import gc
 import json
 import math
 import time
@@ -14,7 +13,6 @@ from accelerate import Accelerator
 from safetensors.torch import load_file, save_file
 
 from paceline.errors import ConfigError
-from paceline.modeling.freed_memory import return_freed_memory
 from paceline.training.batches import batches, schedule
 from paceline.training.chain_figures import ChainFigures, chain_figures
 from paceline.training.corpus import Dialogue, first_tokens
@@ -169,8 +167,6 @@ class TrainingLoop:
             if better:
                 self._save_learnt(_BEST)
             self._save()
-        gc.collect()  # graphs that refer to themselves
-        return_freed_memory()
         return figures
 
     def _save(self) -> None:
