@@ -28,12 +28,7 @@ from paceline_serve.ports import EVERY_ADDRESS, free_port
 from paceline_serve.serve_flags import ServeFlags, with_flags
 from paceline_serve.signals import StopRequestedError, stop_on_signals
 
-_QUESTION = (
-    "Copy this text word for word:\n\n"
-    "The river rises in the hills behind the village. The river runs past the old mill, past the bridge and past "
-    "the school. In spring the river is high, and in summer the river is low. The village needs the river, and the "
-    "river does not need the village."
-)
+_QUESTION = "Write a Python function that returns the largest number of a list, and explain each line."
 _LINK_WITHIN_S = 15.0
 _EXIT_INTERRUPTED = 130  # as shells have it for Ctrl-C
 _LEAST_TAU = 1.3
@@ -129,12 +124,11 @@ def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> No
     console = verdicts.console
     _check_processes(platform, verdicts)
     console.print(f"\nQuestion: {_QUESTION}\n")
-    drafter = drafter_deployment(_group(platform))
-    sent_before = _counted(platform, drafter, catalogue.DRAFTER_TOKENS)
+    drafted_before = _drafted(platform)
     plain = _ask(platform.url, "off", max_tokens)
-    sent_plain = _counted(platform, drafter, catalogue.DRAFTER_TOKENS)
+    drafted_plain = _drafted(platform)
     speculative = _ask(platform.url, "on", max_tokens)
-    sent = _counted(platform, drafter, catalogue.DRAFTER_TOKENS) - sent_plain
+    drafted = _drafted(platform) - drafted_plain
     console.print(f"Answer: {speculative.text}\n")
     for name, answer in (("off", plain), ("on", speculative)):
         console.print(f"  speculation {name}: {_line(answer)}")
@@ -146,27 +140,41 @@ def _show(platform: LocalPlatform, verdicts: Verdicts, *, max_tokens: int) -> No
     routes = (plain.facts.route, speculative.facts.route)
     verdicts.check("the routes are as asked", holds=routes == ("plain", "speculative"), found=", ".join(routes))
     verdicts.check(
-        "drafts crossed the link",
-        holds=sent > 0 and accepted > 0 and sent_plain == sent_before,
-        found=f"the drafter's process sent {sent:.0f} tokens, the target accepted {accepted:.0f}",
+        "drafts crossed the link" if _is_remote(platform) else "drafts were made where they were asked for",
+        holds=drafted > 0 and accepted > 0 and drafted_plain == drafted_before,
+        found=f"{drafted:.0f} drafted, the target accepted {accepted:.0f}",
     )
 
 
 def _check_processes(platform: LocalPlatform, verdicts: Verdicts) -> None:
     pids = platform.serve.replica_pids()
-    roles = {"gateway": GATEWAY, "target": TARGET, "drafter": drafter_deployment(_group(platform))}
+    roles = {"gateway": GATEWAY, "target": TARGET}
+    if _is_remote(platform):
+        roles["drafter"] = drafter_deployment(_group(platform))
     first = {role: pids.get(name, [0])[0] for role, name in roles.items()}
     verdicts.check(
-        "gateway, target and drafter are processes of their own",
+        f"{' and '.join(roles)} are processes of their own",
         holds=len(set(first.values())) == len(first) and all(first.values()),
         found=", ".join(f"{role} {pid}" for role, pid in first.items()),
     )
 
 
 def _group(platform: LocalPlatform) -> str:
-    """The one drafter group that the demo's config has, in a process of its own."""
+    """The one drafter group that the demo's config has."""
     (group,) = platform.config.drafters
     return group
+
+
+def _is_remote(platform: LocalPlatform) -> bool:
+    """Whether that group drafts in a process of its own."""
+    return platform.config.drafters[_group(platform)].place == "remote"
+
+
+def _drafted(platform: LocalPlatform) -> float:
+    """Draft tokens so far: those that a drafter's process has sent, or that a pass of the target contained."""
+    if _is_remote(platform):
+        return _counted(platform, drafter_deployment(_group(platform)), catalogue.DRAFTER_TOKENS)
+    return _counted(platform, TARGET, catalogue.DRAFTED_TOKENS)
 
 
 def _counted(platform: LocalPlatform, deployment: str, counter: Counter) -> float:
