@@ -104,6 +104,13 @@ def test_features_of_a_model_arrive_bit_for_bit(dtype, tmp_path):
     """Prompt chunks, a cached prompt, right and wrong drafts: at the drafter lies what the model computed."""
     loaded = load_model(save_tiny_model(tmp_path / "tiny"), dtype=dtype, device="cpu")
     runner = ModelRunner(loaded, num_pages=64, page_size=8, taps=make_taps(loaded, last=True, fused=[]))
+    forward = runner.forward
+
+    def slowly(rows):
+        time.sleep(0.005)  # so that drafts are in time on a busy machine too
+        return forward(rows)
+
+    runner.forward = slowly
     (feature,) = runner.features
     prompt = tuple(1 + n * n % (loaded.vocab_size - 1) for n in range(90))
     drafter = RecordingDrafter(lambda context, depth: context[-depth:], DrafterFacts("eagle", "g", feature=feature))

@@ -145,7 +145,7 @@ def test_sub_trees_that_come_late_keep_the_law():
 def test_depths_that_follow_what_was_accepted_keep_the_law(monkeypatch):
     """However wildly depths depend on the rounds before, under rejection too: they are fixed before the draw."""
 
-    def wild(prospects, num_plain, pass_s):
+    def wild(prospects, num_plain, pass_s, draft_s):
         return [1 + math.floor(1e4 * prospect.reach[0]) % len(prospect.reach) for prospect in prospects]
 
     monkeypatch.setattr(speculation, "best_depths", wild)
@@ -173,7 +173,7 @@ def test_an_unreliable_drafter_keeps_the_law(verifier, monkeypatch):
     monkeypatch.setattr(
         speculation,
         "best_depths",
-        lambda prospects, num_plain, pass_s: [rng.randint(0, min(4, len(p.reach))) for p in prospects],
+        lambda prospects, num_plain, pass_s, draft_s: [rng.randint(0, min(4, len(p.reach))) for p in prospects],
     )
     sample = sampled(verifier, 4000, made=UnreliableDrafter, adaptive=True)
 
