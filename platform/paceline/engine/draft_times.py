@@ -1,9 +1,7 @@
 """How long a drafter of this process keeps its target's thread, by the levels that it drafts."""
 
 from collections import deque
-from statistics import fmean, median
-
-import numpy as np
+from statistics import fmean, linear_regression, median
 
 _WINDOW = 32  # newest rounds per number of levels that count
 
@@ -35,7 +33,7 @@ def _fit(seconds: dict[int, float]) -> tuple[float, float]:
     levels, times = list(seconds), list(seconds.values())
     if len(levels) == 1:
         return 0.0, times[0] / levels[0]
-    per_level, constant = (float(found) for found in np.polyfit(levels, times, 1))
+    per_level, constant = linear_regression(levels, times)
     if per_level < 0.0:
         return fmean(times), 0.0
     if constant < 0.0:

@@ -56,7 +56,7 @@ def test_wide_levels_have_to_bring_more():
 
 
 def test_levels_that_take_the_targets_time_have_to_bring_more():
-    """Free tokens and a third of the acceptance: a level of a fifth of a pass pays once, of a whole pass never."""
+    """Where tokens are free: a level that takes a fifth of a pass pays once, one of a whole pass never."""
     prospects = [Prospect((0.4, 0.15, 0.05))]
 
     assert best_depths(prospects, 0, MEMORY_BOUND, lambda levels: 0.008 * levels) == [1]
